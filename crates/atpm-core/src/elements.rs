@@ -1,0 +1,126 @@
+//! From candle tensors to slices and back.
+//!
+//! Ops compute on plain slices; candle carries shapes and devices between them. Reading takes a
+//! contiguous tensor (callers make one first), writing goes through candle's in-place op, so that
+//! parameters, gradients and moments are updated where they lie.
+
+use std::cell::RefCell;
+
+use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Shape, Storage, Tensor};
+
+use crate::vector::Real;
+use crate::{Error, Result};
+
+/// Runs `body` over the elements of a contiguous CPU tensor.
+pub(crate) fn read<T: candle_core::WithDType, R>(
+    op: &'static str,
+    tensor: &Tensor,
+    body: impl FnOnce(&[T]) -> Result<R>,
+) -> Result<R> {
+    let tensor = tensor.contiguous()?;
+    let (storage, layout) = tensor.storage_and_layout();
+    let Storage::Cpu(storage) = &*storage else {
+        return Err(Error::Device { op, device: format!("{:?}", tensor.device().location()) });
+    };
+    let start = layout.start_offset();
+    body(&storage.as_slice::<T>()?[start..start + layout.shape().elem_count()])
+}
+
+/// The elements of an f32 CPU tensor, copied out in row-major order.
+///
+/// # Errors
+/// Another dtype, or a tensor that is not on the CPU.
+pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
+    read("read", tensor, |values: &[f32]| Ok(values.to_vec()))
+}
+
+/// A new CPU tensor of these elements.
+pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
+    Ok(Tensor::from_vec(elements, shape, &candle_core::Device::Cpu)?)
+}
+
+/// Runs `body` over the elements of a contiguous CPU tensor, in place. Every clone of the tensor
+/// sees the change: this is how gradients accumulate and parameters move.
+pub(crate) fn update<T: Element>(
+    op: &'static str,
+    tensor: &Tensor,
+    body: impl FnOnce(&mut [T]) -> Result<()>,
+) -> Result<()> {
+    if !tensor.is_contiguous() {
+        return Err(Error::Argument { op, problem: "a tensor that is written in place must be contiguous".into() });
+    }
+    let outcome = RefCell::new(Ok(()));
+    let body = RefCell::new(Some(body));
+    tensor.inplace_op1(&Update { op, body: &body, outcome: &outcome, element: std::marker::PhantomData })?;
+    outcome.into_inner()
+}
+
+struct Update<'a, T, F> {
+    op: &'static str,
+    body: &'a RefCell<Option<F>>,
+    outcome: &'a RefCell<Result<()>>,
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for Update<'_, T, F> {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let start = layout.start_offset();
+        let Some(elements) = T::slice_mut(storage) else {
+            let expected = "the op's own dtype";
+            *self.outcome.borrow_mut() = Err(Error::Dtype { op: self.op, got: "another".into(), expected });
+            return Ok(());
+        };
+        let elements = &mut elements[start..start + layout.shape().elem_count()];
+        if let Some(body) = self.body.borrow_mut().take() {
+            *self.outcome.borrow_mut() = body(elements);
+        }
+        Ok(())
+    }
+}
+
+/// The shared dtype of an op's floating-point arguments: f32 or f64.
+pub(crate) fn real_dtype(op: &'static str, tensors: &[&Tensor]) -> Result<DType> {
+    let dtype = tensors[0].dtype();
+    for tensor in tensors {
+        if tensor.dtype() != dtype || !matches!(dtype, DType::F32 | DType::F64) {
+            return Err(Error::Dtype { op, got: format!("{:?}", tensor.dtype()), expected: "f32, or f64 throughout" });
+        }
+    }
+    Ok(dtype)
+}
+
+/// Refuses a tensor whose shape is not the expected one; `letters` is the op's name for it.
+pub(crate) fn expect_shape(
+    op: &'static str,
+    argument: &'static str,
+    tensor: &Tensor,
+    expected: &[usize],
+    letters: &str,
+) -> Result<()> {
+    if tensor.dims() == expected {
+        return Ok(());
+    }
+    Err(Error::Shape { op, argument, got: tensor.dims().to_vec(), expected: format!("{letters} = {expected:?}") })
+}
+
+/// The element types that ops compute in: f32, and f64 to check gradients with.
+pub(crate) trait Element: Real + candle_core::WithDType {
+    /// The elements of a CPU storage of this dtype, for writing.
+    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
+}
+
+impl Element for f32 {
+    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+        if let CpuStorage::F32(elements) = storage { Some(elements) } else { None }
+    }
+}
+
+impl Element for f64 {
+    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+        if let CpuStorage::F64(elements) = storage { Some(elements) } else { None }
+    }
+}

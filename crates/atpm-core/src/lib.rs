@@ -1,0 +1,26 @@
+//! State mathematics of ATPM (Adaptive Transport–Proximal Memory).
+//!
+//! Every op has a written forward and a written backward as plain functions over candle tensors.
+//! Start at [`ops::rms_norm`] for the form, and at [`ops::mixer`] for what the house is about.
+//!
+//! Rooms, in reading order:
+//! - [`ops`]: one folder an op, `{mod,reference,cpu,tests}.rs`
+//! - [`optim`]: the fused parameter update, in the same form
+//! - [`segments`]: where documents begin in a batch of packed rows
+//! - [`device`]: which device a run uses, and a clear refusal where there is none
+//! - `vector`: matrix products and run-time CPU dispatch, the only room with `unsafe`
+//! - [`testing`]: tolerances and the finite-difference check shared by every op's tests
+
+pub mod device;
+mod error;
+pub mod ops;
+pub mod optim;
+pub mod segments;
+pub mod testing;
+pub mod vector;
+
+mod elements;
+
+pub use elements::read_f32;
+pub use error::{Error, Result};
+pub use segments::Segments;

@@ -1,0 +1,3 @@
+//! Parameter updates, in the form of the ops.
+
+pub mod adamw;

@@ -1,0 +1,85 @@
+//! Where documents begin in a batch of packed rows.
+//!
+//! Rows hold concatenated documents. At a document's first token nothing of what stood before may
+//! be seen: the memory is wiped, the short convolution sees zeros. A row whose first token is *not*
+//! a start goes on from the state that is passed in.
+
+use crate::{Error, Result};
+
+/// Document starts of a `[batch, tokens]` block of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segments {
+    batch: usize,
+    tokens: usize,
+    /// Ascending start positions of each row, each below `tokens`.
+    starts: Vec<Vec<usize>>,
+}
+
+impl Segments {
+    /// Rows in which no document begins: the passed-in state simply goes on.
+    pub fn continuous(batch: usize, tokens: usize) -> Self {
+        Self { batch, tokens, starts: vec![Vec::new(); batch] }
+    }
+
+    /// Rows with the given document starts (token positions, strictly ascending in a row).
+    ///
+    /// # Errors
+    /// A row count other than `batch`, a start at or past `tokens`, or starts that do not ascend.
+    pub fn from_starts(tokens: usize, starts: Vec<Vec<usize>>) -> Result<Self> {
+        for (row, positions) in starts.iter().enumerate() {
+            if let Some(late) = positions.iter().find(|&&position| position >= tokens) {
+                let problem = format!("a document starts at {late}, but the row has {tokens} tokens");
+                return Err(Error::Segments { row, problem });
+            }
+            if let Some(pair) = positions.windows(2).find(|pair| pair[0] >= pair[1]) {
+                let problem = format!("starts must ascend, found {} then {}", pair[0], pair[1]);
+                return Err(Error::Segments { row, problem });
+            }
+        }
+        Ok(Self { batch: starts.len(), tokens, starts })
+    }
+
+    /// Rows of the batch.
+    pub fn batch(&self) -> usize {
+        self.batch
+    }
+
+    /// Tokens of each row.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Start positions of one row, ascending.
+    pub fn row(&self, row: usize) -> &[usize] {
+        &self.starts[row]
+    }
+
+    /// Whether a document begins at this token.
+    pub fn is_start(&self, row: usize, token: usize) -> bool {
+        self.starts[row].binary_search(&token).is_ok()
+    }
+
+    /// Each token's place in its document. Tokens before the row's first start count from the
+    /// row's beginning and are marked as continuing an earlier document.
+    pub fn row_positions(&self, row: usize) -> impl Iterator<Item = Position> + '_ {
+        let starts = &self.starts[row];
+        let mut next = 0;
+        let mut origin = None;
+        (0..self.tokens).map(move |token| {
+            if starts.get(next) == Some(&token) {
+                origin = Some(token);
+                next += 1;
+            }
+            Position { in_row: token - origin.unwrap_or(0), continues: origin.is_none() }
+        })
+    }
+}
+
+/// Where a token stands in its document, as far as the row can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Tokens of the same document before this one in the row.
+    pub in_row: usize,
+    /// Whether the document began before the row did.
+    pub continues: bool,
+}

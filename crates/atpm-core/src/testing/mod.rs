@@ -1,0 +1,1 @@
+//! What every op's tests share: tolerances by dtype, comparison, finite differences.

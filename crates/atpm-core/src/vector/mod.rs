@@ -1,0 +1,95 @@
+//! Vectors and matrices on the CPU: run-time dispatch and matrix products.
+//!
+//! The build targets plain x86-64; what the processor can do beyond it is detected once, at run
+//! time. Loops become vector code by running inside [`vectorize`]; matrix products go to the
+//! `gemm` crate. Nothing else in the workspace may be `unsafe`.
+
+mod exp;
+mod matrix;
+
+pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
+pub use matrix::{Mat, MatMut, Threads, matmul};
+
+use candle_core::WithDType;
+
+/// The two element types that ops compute in. f64 exists to check f32's written gradients.
+pub trait Real: num_traits::Float + WithDType + num_traits::FloatConst + std::iter::Sum + std::fmt::Debug {
+    /// `e^self`; for f32 a polynomial that vectorises (2 ulp), for f64 the standard library's.
+    fn fast_exp(self) -> Self;
+    /// Rounds an f64 constant to this type.
+    fn of(value: f64) -> Self;
+    /// Widens to f64.
+    fn wide(self) -> f64;
+}
+
+impl Real for f32 {
+    #[inline(always)]
+    fn fast_exp(self) -> Self {
+        exp_f32(self)
+    }
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "rounding to f32 is what `of` is for")]
+    fn of(value: f64) -> Self {
+        value as f32
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    #[inline(always)]
+    fn fast_exp(self) -> Self {
+        self.exp()
+    }
+    #[inline(always)]
+    fn of(value: f64) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+/// Runs `body` compiled for the best instruction set this processor has (AVX-512, AVX2 or plain
+/// x86-64). The body and what it calls must be `#[inline(always)]` to take part; `mul_add` becomes
+/// one instruction in it. Results do not depend on which set is chosen, since neither fused
+/// multiply-add nor an explicit order of summation does.
+#[inline(always)]
+pub fn vectorize<R>(body: impl FnOnce() -> R) -> R {
+    use std::sync::LazyLock;
+    static ARCH: LazyLock<pulp::Arch> = LazyLock::new(pulp::Arch::new);
+    ARCH.dispatch(body)
+}
+
+/// Lanes of the explicit partial sums in reductions: one AVX-512 register of f32.
+pub const LANES: usize = 16;
+
+/// `Σ aᵢ·bᵢ` in a fixed order (sixteen partial sums, then pairwise). Call inside [`vectorize`].
+#[inline(always)]
+pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let mut sums = [T::zero(); LANES];
+    let (a_blocks, b_blocks) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let tail: T = a_blocks.remainder().iter().zip(b_blocks.remainder()).map(|(&x, &y)| x * y).sum();
+    for (x, y) in a_blocks.zip(b_blocks) {
+        for lane in 0..LANES {
+            sums[lane] = x[lane].mul_add(y[lane], sums[lane]);
+        }
+    }
+    fold(sums) + tail
+}
+
+/// Adds the lanes of a partial sum pairwise, in a fixed order.
+#[inline(always)]
+pub fn fold<T: Real>(mut sums: [T; LANES]) -> T {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            sums[lane] = sums[lane] + sums[lane + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}

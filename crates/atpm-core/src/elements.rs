@@ -47,7 +47,10 @@ pub(crate) fn update<T: Element>(
     body: impl FnOnce(&mut [T]) -> Result<()>,
 ) -> Result<()> {
     if !tensor.is_contiguous() {
-        return Err(Error::Argument { op, problem: "a tensor that is written in place must be contiguous".into() });
+        return Err(Error::Argument {
+            op,
+            problem: "a tensor that is written in place must be contiguous".into(),
+        });
     }
     let outcome = RefCell::new(Ok(()));
     let body = RefCell::new(Some(body));
@@ -87,7 +90,11 @@ pub(crate) fn real_dtype(op: &'static str, tensors: &[&Tensor]) -> Result<DType>
     let dtype = tensors[0].dtype();
     for tensor in tensors {
         if tensor.dtype() != dtype || !matches!(dtype, DType::F32 | DType::F64) {
-            return Err(Error::Dtype { op, got: format!("{:?}", tensor.dtype()), expected: "f32, or f64 throughout" });
+            return Err(Error::Dtype {
+                op,
+                got: format!("{:?}", tensor.dtype()),
+                expected: "f32, or f64 throughout",
+            });
         }
     }
     Ok(dtype)
@@ -104,7 +111,12 @@ pub(crate) fn expect_shape(
     if tensor.dims() == expected {
         return Ok(());
     }
-    Err(Error::Shape { op, argument, got: tensor.dims().to_vec(), expected: format!("{letters} = {expected:?}") })
+    Err(Error::Shape {
+        op,
+        argument,
+        got: tensor.dims().to_vec(),
+        expected: format!("{letters} = {expected:?}"),
+    })
 }
 
 /// The element types that ops compute in: f32, and f64 to check gradients with.

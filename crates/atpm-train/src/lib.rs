@@ -1,1 +1,14 @@
-//! placeholder
+//! The trainer: one binary that trains, evaluates, resumes, generates, exports and plots.
+//!
+//! Rooms, in reading order: [`run`] (command line, configuration, run folder, exit codes),
+//! [`training`] (trainer, step, schedule, evaluation), [`dist`] (the collective seam), [`checkpoint`]
+//! (layout, save, load, verify-resume), [`inference`] (eval, generate, export), [`report`] (metrics, sinks,
+//! plot), [`bench`] (speed, side by side).
+
+pub mod bench;
+pub mod checkpoint;
+pub mod dist;
+pub mod inference;
+pub mod report;
+pub mod run;
+pub mod training;

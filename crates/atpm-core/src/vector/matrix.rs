@@ -82,7 +82,10 @@ impl<'a, T> MatMut<'a, T> {
 fn check_extent(len: usize, rows: usize, columns: usize, row_stride: usize) {
     assert!(row_stride >= columns || rows <= 1, "rows overlap: {columns} columns, stride {row_stride}");
     let needed = if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns };
-    assert!(needed <= len, "a {rows}×{columns} matrix of stride {row_stride} needs {needed} elements, got {len}");
+    assert!(
+        needed <= len,
+        "a {rows}×{columns} matrix of stride {row_stride} needs {needed} elements, got {len}"
+    );
 }
 
 /// `C ← keep·C + scale·A·B`; with `keep = 0` what `C` held is not read.
@@ -155,7 +158,14 @@ mod tests {
     fn keep_zero_does_not_read_what_was_there() {
         let mut c = vec![f32::NAN; 4];
         let id = [1.0f32, 0.0, 0.0, 1.0];
-        matmul(MatMut::dense(&mut c, 2, 2), 0.0, Mat::dense(&id, 2, 2), Mat::dense(&id, 2, 2), 1.0, Threads::One);
+        matmul(
+            MatMut::dense(&mut c, 2, 2),
+            0.0,
+            Mat::dense(&id, 2, 2),
+            Mat::dense(&id, 2, 2),
+            1.0,
+            Threads::One,
+        );
         assert_eq!(c, id);
     }
 

@@ -1,6 +1,6 @@
 //! Output projection and cross-entropy in one op, over blocks of tokens: `[tokens × vocabulary]` never exists whole.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// The target that counts for nothing (document boundaries, padding).
 pub const IGNORE: u32 = u32::MAX;
 /// What the loss is made of besides the target's log-probability.
@@ -21,6 +21,13 @@ pub fn forward(_x: &Tensor, _weight: &Tensor, _targets: &Tensor) -> Result<Tenso
 ///
 /// # Errors
 /// As [`forward`].
-pub fn forward_backward(_x: &Tensor, _weight: &Tensor, _targets: &Tensor, _scale: f64, _options: Options, _dweight: &Tensor) -> Result<(Tensor, Tensor)> {
+pub fn forward_backward(
+    _x: &Tensor,
+    _weight: &Tensor,
+    _targets: &Tensor,
+    _scale: f64,
+    _options: Options,
+    _dweight: &Tensor,
+) -> Result<(Tensor, Tensor)> {
     todo!()
 }

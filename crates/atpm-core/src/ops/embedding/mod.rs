@@ -1,6 +1,6 @@
 //! Rows of a table by id.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// `y [.., D]` of `ids [..]` (u32) and `table [V, D]`.
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! RMSNorm per head times a SiLU gate: `out = y / √(mean_head(y²) + ε) ⊙ w ⊙ silu(z)`.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// `out [.., H·D]` of `y [.., H·D]`, `gate [.., H·D]`, `weight [D]` (shared by the heads).
 ///
 /// # Errors
@@ -12,6 +12,13 @@ pub fn forward(_y: &Tensor, _gate: &Tensor, _weight: &Tensor, _eps: f64) -> Resu
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward(_y: &Tensor, _gate: &Tensor, _weight: &Tensor, _eps: f64, _dout: &Tensor, _dweight: &Tensor) -> Result<(Tensor, Tensor)> {
+pub fn backward(
+    _y: &Tensor,
+    _gate: &Tensor,
+    _weight: &Tensor,
+    _eps: f64,
+    _dout: &Tensor,
+    _dweight: &Tensor,
+) -> Result<(Tensor, Tensor)> {
     todo!()
 }

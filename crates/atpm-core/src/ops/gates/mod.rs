@@ -1,8 +1,8 @@
 //! From gate logits to the mixer's controls.
 //!
 //! `log α = −exp(A_log)·softplus(x_α + dt_bias)`, `β_K, β_V, ρ, λ = sigmoid(x + bias)`; any controller can be pinned.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// Controllers held at a constant instead of learned; `None` is learned.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Pins {
@@ -18,7 +18,13 @@ pub struct Pins {
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_logits: &Tensor, _a_log: &Tensor, _dt_bias: &Tensor, _bias: &Tensor, _pins: Pins) -> Result<Tensor> {
+pub fn forward(
+    _logits: &Tensor,
+    _a_log: &Tensor,
+    _dt_bias: &Tensor,
+    _bias: &Tensor,
+    _pins: Pins,
+) -> Result<Tensor> {
     todo!()
 }
 /// `dlogits [B,T,5,H]`; adds to `da_log`, `ddt_bias`, `dbias`.
@@ -26,6 +32,16 @@ pub fn forward(_logits: &Tensor, _a_log: &Tensor, _dt_bias: &Tensor, _bias: &Ten
 /// # Errors
 /// As [`forward`].
 #[expect(clippy::too_many_arguments, reason = "one argument a tensor of the equation")]
-pub fn backward(_logits: &Tensor, _a_log: &Tensor, _dt_bias: &Tensor, _bias: &Tensor, _pins: Pins, _dcontrols: &Tensor, _da_log: &Tensor, _ddt_bias: &Tensor, _dbias: &Tensor) -> Result<Tensor> {
+pub fn backward(
+    _logits: &Tensor,
+    _a_log: &Tensor,
+    _dt_bias: &Tensor,
+    _bias: &Tensor,
+    _pins: Pins,
+    _dcontrols: &Tensor,
+    _da_log: &Tensor,
+    _ddt_bias: &Tensor,
+    _dbias: &Tensor,
+) -> Result<Tensor> {
     todo!()
 }

@@ -1,6 +1,6 @@
 //! The ATPM mixer: one joint key/value state per head, decayed, compared, polarised, transported, rewritten and read at every token.
-use candle_core::Tensor;
 use crate::{Result, Segments};
+use candle_core::Tensor;
 
 /// Sizes of one head and what is normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,13 @@ pub fn forward(_shape: &Shape, _inputs: &Inputs<'_>, _save: bool) -> Result<(Out
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward(_shape: &Shape, _inputs: &Inputs<'_>, _saved: &Saved, _dy: &Tensor, _dstate: Option<&Tensor>, _dtransport: &Transport) -> Result<Gradients> {
+pub fn backward(
+    _shape: &Shape,
+    _inputs: &Inputs<'_>,
+    _saved: &Saved,
+    _dy: &Tensor,
+    _dstate: Option<&Tensor>,
+    _dtransport: &Transport,
+) -> Result<Gradients> {
     todo!()
 }

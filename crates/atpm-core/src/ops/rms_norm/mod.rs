@@ -1,6 +1,6 @@
 //! RMSNorm: `y = x / √(mean(x²) + ε) ⊙ w`.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// `y [.., D]` of `x [.., D]`, `weight [D]`.
 ///
 /// # Errors
@@ -13,6 +13,13 @@ pub fn forward(_x: &Tensor, _weight: &Tensor, _eps: f64) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward(_x: &Tensor, _weight: &Tensor, _eps: f64, _dy: &Tensor, _residual: Option<&Tensor>, _dweight: &Tensor) -> Result<Tensor> {
+pub fn backward(
+    _x: &Tensor,
+    _weight: &Tensor,
+    _eps: f64,
+    _dy: &Tensor,
+    _residual: Option<&Tensor>,
+    _dweight: &Tensor,
+) -> Result<Tensor> {
     todo!()
 }

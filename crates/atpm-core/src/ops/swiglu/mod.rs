@@ -1,6 +1,6 @@
 //! SwiGLU on one packed projection: `out = silu(x[.., :F]) ⊙ x[.., F:]`.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// `out [.., F]` of `x [.., 2F]` (gate first, then up).
 ///
 /// # Errors

@@ -1,6 +1,6 @@
 //! AdamW (Loshchilov & Hutter, decoupled weight decay), fused: one pass over parameter, moments and gradient.
-use candle_core::Tensor;
 use crate::Result;
+use candle_core::Tensor;
 /// Hyper-parameters of one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
@@ -23,7 +23,13 @@ pub struct Config {
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation, step 0.
-pub fn update(_config: &Config, _parameter: &Tensor, _m: &Tensor, _v: &Tensor, _gradient: &Tensor) -> Result<()> {
+pub fn update(
+    _config: &Config,
+    _parameter: &Tensor,
+    _m: &Tensor,
+    _v: &Tensor,
+    _gradient: &Tensor,
+) -> Result<()> {
     todo!()
 }
 /// `Σ g²` of one gradient, in f64 and in a fixed order.

@@ -1,7 +1,7 @@
 //! What the model consists of, how it starts, and what it costs.
 
 use super::*;
-use crate::{Autograd, Error, MemoryEstimate, MixerKind, ParameterSpec, Result, specs};
+use crate::{Autograd, Error, Layer as _, MemoryEstimate, MixerKind, ParameterSpec, Result, specs};
 
 fn one_layer() -> ModelConfig {
     ModelConfig { layers: 1, tied: false, ..tiny() }
@@ -162,6 +162,8 @@ fn a_layer_in_plain_operations_trains() {
     assert!(matches!(decoder.step(&[1], &mut state), Err(Error::NoDecodePath { .. })));
 }
 
+type Function = fn(&Tensor, &[Tensor], &Segments) -> Result<Tensor>;
+
 // B1: a graph that is cut before a trainable tensor is an error that names it.
 #[test]
 fn a_cut_graph_names_the_tensor() {
@@ -173,13 +175,11 @@ fn a_cut_graph_names_the_tensor() {
     };
     let x = Tensor::ones((1, 2, 3), DType::F32, &Device::Cpu).unwrap();
     let segments = Segments::continuous(1, 2);
-    type Function = fn(&Tensor, &[Tensor], &Segments) -> Result<Tensor>;
     let cases: [(Function, &str); 2] = [
         (|x, w, _| Ok(x.broadcast_matmul(&w[0].detach())?), "shift.weight"),
         (|x, w, _| Ok(x.detach().broadcast_matmul(&w[0])?), "input"),
     ];
     for (function, expected) in cases {
-        use crate::Layer as _;
         let layer = Autograd::new("cut", vec![weight.clone()], function);
         let (y, saved) = layer.forward(&x, &segments).unwrap();
         match layer.backward(&x, saved, &y, &segments) {

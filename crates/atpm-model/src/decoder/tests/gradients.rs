@@ -146,3 +146,37 @@ fn checkpointing_changes_no_bit() {
         atpm_core::testing::assert_same_bits("gradient", recomputed, plain);
     }
 }
+
+// B1: ids and targets are often windows of one longer row.
+#[test]
+fn strided_ids_and_targets_give_the_same_bits() {
+    let (ids, segments) = packed();
+    let decoder = model(&tiny(), DType::F32);
+    let (want_losses, want) = gradients(&decoder, &ids, &segments);
+    let window = |tensor: &Tensor| {
+        let wider = Tensor::cat(&[tensor, tensor], 1).unwrap();
+        wider.narrow(1, TOKENS, TOKENS).unwrap()
+    };
+    let (strided, targets) = (window(&rows(&ids)), window(&targets(&ids, &segments)));
+    assert!(!strided.is_contiguous());
+    zero_gradients(&decoder.parameters()).unwrap();
+    let output = decoder.train_step_backward(&strided, &targets, &segments, 1.0, 0.0).unwrap();
+    atpm_core::testing::assert_same_bits("losses", &output.token_losses, &want_losses);
+    for (parameter, want) in decoder.parameters().iter().zip(&want) {
+        atpm_core::testing::assert_same_bits(&parameter.name, &parameter.gradient, want);
+    }
+}
+
+#[test]
+fn the_z_loss_bends_gradients_but_not_reported_losses() {
+    let (ids, segments) = packed();
+    let decoder = model(&tiny(), DType::F32);
+    let (want_losses, plain) = gradients(&decoder, &ids, &segments);
+    zero_gradients(&decoder.parameters()).unwrap();
+    let (ids, targets) = (rows(&ids), targets(&ids, &segments));
+    let output = decoder.train_step_backward(&ids, &targets, &segments, 1.0, 0.1).unwrap();
+    atpm_core::testing::assert_same_bits("losses", &output.token_losses, &want_losses);
+    for (parameter, plain) in decoder.parameters().iter().zip(&plain) {
+        assert_ne!(elements(&parameter.gradient), elements(plain), "{}", parameter.name);
+    }
+}

@@ -189,3 +189,17 @@ fn a_cut_graph_names_the_tensor() {
         }
     }
 }
+
+#[test]
+fn what_another_layer_saved_is_refused() {
+    let config = tiny();
+    let mut parameters =
+        crate::Parameters::initialise(&specs(&config).unwrap(), 0, DType::F32, &Device::Cpu).unwrap();
+    let mixer = (ATPM.build)(&config, "blocks.0.mixer", &mut parameters).unwrap();
+    let mlp = crate::mlp::Mlp::new("blocks.0.mlp", &mut parameters).unwrap();
+    let x = Tensor::ones((1, 2, config.d_model), DType::F32, &Device::Cpu).unwrap();
+    let segments = Segments::continuous(1, 2);
+    let (y, saved) = mixer.forward(&x, &segments).unwrap();
+    let refused = mlp.backward(&x, saved, &y, &segments);
+    assert!(matches!(refused, Err(Error::ForeignSaved { layer: "mlp" })), "{refused:?}");
+}

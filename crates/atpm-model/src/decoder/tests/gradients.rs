@@ -180,3 +180,16 @@ fn the_z_loss_bends_gradients_but_not_reported_losses() {
         assert_ne!(elements(&parameter.gradient), elements(plain), "{}", parameter.name);
     }
 }
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let config = ModelConfig { d_model: 48, heads: 3, address: 16, mlp: 80, vocab: 211, ..tiny() };
+    let ids = ids(3, 130, config.vocab, 2);
+    let segments = Segments::from_starts(130, vec![vec![0, 70], vec![], vec![5]]).unwrap();
+    let decoder = model(&config, DType::F32);
+    atpm_core::testing::assert_same_on_any_thread_count("micro-batch", || {
+        let (losses, mut tensors) = gradients(&decoder, &ids, &segments);
+        tensors.push(losses);
+        Ok(tensors)
+    });
+}

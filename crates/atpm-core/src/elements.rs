@@ -55,6 +55,29 @@ pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     read("read", tensor, |values: &[f32]| Ok(values.to_vec()))
 }
 
+/// Adds `delta` to a gradient buffer of the same shape and dtype, in place.
+///
+/// # Errors
+/// Shapes or dtypes that differ, a buffer that is not contiguous or not on the CPU.
+pub fn accumulate(gradient: &Tensor, delta: &Tensor) -> Result<()> {
+    expect_shape("accumulate", "delta", delta, gradient.dims(), "the gradient's")?;
+    match real_dtype("accumulate", &[gradient, delta])? {
+        DType::F64 => accumulate_as::<f64>(gradient, delta),
+        _ => accumulate_as::<f32>(gradient, delta),
+    }
+}
+
+fn accumulate_as<T: Element>(gradient: &Tensor, delta: &Tensor) -> Result<()> {
+    read("accumulate", delta, |delta: &[T]| {
+        update("accumulate", gradient, |gradient: &mut [T]| {
+            for (sum, &term) in gradient.iter_mut().zip(delta) {
+                *sum += term;
+            }
+            Ok(())
+        })
+    })
+}
+
 /// A new CPU tensor of these elements.
 pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
     Ok(Tensor::from_vec(elements, shape, &candle_core::Device::Cpu)?)

@@ -1,1 +1,5 @@
-//! inference
+//! What a trained model is for: evaluation, generation, export.
+
+pub mod eval;
+pub mod export;
+pub mod generate;

@@ -1,1 +1,4 @@
-//! report
+//! What a run tells: metrics, progress, plots.
+
+pub mod output;
+pub mod plot;

@@ -1,1 +1,3 @@
-//! training
+//! Training: trainer, step, schedule, evaluation.
+
+pub mod command;

@@ -9,6 +9,7 @@ mod layout;
 mod load;
 mod prune;
 mod save;
+pub mod verify;
 
 use std::path::PathBuf;
 

@@ -1,3 +1,5 @@
 //! Training: trainer, step, schedule, evaluation.
 
 pub mod command;
+pub mod rate;
+pub mod signals;

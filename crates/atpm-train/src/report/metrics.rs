@@ -1,0 +1,122 @@
+//! What is recorded of a step, and where it goes. docs/metrics.md describes every field.
+
+use serde::{Deserialize, Serialize};
+
+/// Where records go: one call a step, from one writer, in ascending order of steps.
+pub trait Sink {
+    /// Takes one step's record.
+    ///
+    /// # Errors
+    /// A sink that cannot be written.
+    fn record(&mut self, record: &Record) -> anyhow::Result<()>;
+}
+
+/// All that is recorded of one step.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The step's number, from 1.
+    pub step: u64,
+    /// Mean loss over the step's target tokens, in nats; absent if it is not finite or there were none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Learning rate.
+    pub lr: f64,
+    /// Global gradient norm before clipping; absent if it is not finite or there is no gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_norm_preclip: Option<f64>,
+    /// Whether the gradient was clipped.
+    pub clipped: bool,
+    /// Why the step changed nothing, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<Skip>,
+    /// Steps skipped so far in the run.
+    pub skipped_steps: u64,
+    /// Input tokens read so far in the run.
+    pub tokens: u64,
+    /// Target tokens of this step.
+    pub target_tokens: u64,
+    /// Input tokens a second over the last steps (no evaluation, no saving, no first step).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_s: Option<f64>,
+    /// Arithmetic done, in 10⁹ operations a second, by the model's own count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gflop_per_s: Option<f64>,
+    /// Share of step time that waited for data, in [0, 1].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_wait_share: Option<f64>,
+    /// Seconds since the session began.
+    pub session_s: f64,
+    /// The checkpoint's step, on the first record after a resume.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<u64>,
+    /// Evaluation after this step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval: Option<Evaluation>,
+    /// State of the mixers, layer by layer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<Vec<LayerTelemetry>>,
+}
+
+/// Why a step was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Skip {
+    /// The loss or the gradient was not finite.
+    NonFinite,
+    /// No target token counted.
+    NoTargets,
+}
+
+/// Loss on the validation shards.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Mean over target tokens, in nats.
+    pub loss: f64,
+    /// `e^loss`.
+    pub perplexity: f64,
+    /// Bits for each byte of text that the targets stand for.
+    pub bits_per_byte: f64,
+    /// Target tokens.
+    pub target_tokens: u64,
+    /// Bytes of text that they stand for.
+    pub target_bytes: u64,
+    /// Loss by the target's place in its document.
+    pub by_position: Vec<PositionLoss>,
+    /// Time it took, in seconds.
+    pub seconds: f64,
+}
+
+/// Loss of the targets in one range of places in the document.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PositionLoss {
+    /// First place of the range: how many tokens of the document the model has read before the input.
+    pub from: u32,
+    /// Last place of the range; absent if it has no end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<u32>,
+    /// Mean, in nats.
+    pub loss: f64,
+    /// Target tokens.
+    pub target_tokens: u64,
+}
+
+/// How one layer's memory is doing, averaged over heads and the tokens of a micro-batch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayerTelemetry {
+    /// The layer's number, from 0.
+    pub layer: usize,
+    /// Frobenius norm of a head's state after the row.
+    pub state_norm: f64,
+    /// Length of the write address `‖d‖`, between 1 and √2.
+    pub address_norm: f64,
+    /// Transport strength ρ.
+    pub rho: f64,
+    /// Recall correction λ.
+    pub lambda: f64,
+    /// Write strength of the key block.
+    pub beta_key: f64,
+    /// Write strength of the value block.
+    pub beta_value: f64,
+    /// Tokens after which half of a memory has decayed: `ln 2 / −mean log α`.
+    pub half_life_tokens: f64,
+}

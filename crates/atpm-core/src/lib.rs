@@ -21,6 +21,6 @@ pub mod vector;
 
 mod elements;
 
-pub use elements::read_f32;
+pub use elements::{overwrite_f32, read_f32};
 pub use error::{Error, Result};
 pub use segments::Segments;

@@ -1,5 +1,6 @@
 //! What is recorded of a step, and where it goes. docs/metrics.md describes every field.
 
+use atpm_model::LayerTelemetry;
 use serde::{Deserialize, Serialize};
 
 /// Where records go: one call a step, from one writer, in ascending order of steps.
@@ -52,8 +53,8 @@ pub struct Record {
     /// Evaluation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<Evaluation>,
-    /// State of the mixers, layer by layer.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// State of the mixers, layer by layer; written for people and plots, not read back.
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub layers: Option<Vec<LayerTelemetry>>,
 }
 
@@ -98,25 +99,4 @@ pub struct PositionLoss {
     pub loss: f64,
     /// Target tokens.
     pub target_tokens: u64,
-}
-
-/// How one layer's memory is doing, averaged over heads and the tokens of a micro-batch.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct LayerTelemetry {
-    /// The layer's number, from 0.
-    pub layer: usize,
-    /// Frobenius norm of a head's state after the row.
-    pub state_norm: f64,
-    /// Length of the write address `‖d‖`, between 1 and √2.
-    pub address_norm: f64,
-    /// Transport strength ρ.
-    pub rho: f64,
-    /// Recall correction λ.
-    pub lambda: f64,
-    /// Write strength of the key block.
-    pub beta_key: f64,
-    /// Write strength of the value block.
-    pub beta_value: f64,
-    /// Tokens after which half of a memory has decayed: `ln 2 / −mean log α`.
-    pub half_life_tokens: f64,
 }

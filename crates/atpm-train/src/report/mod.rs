@@ -4,3 +4,4 @@ pub mod jsonl;
 pub mod metrics;
 pub mod output;
 pub mod plot;
+pub mod progress;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::logging::Console;
 use super::{data, tokenizer};
 use crate::{bench, checkpoint, inference, report, training};
 
@@ -106,9 +107,9 @@ pub enum Command {
 ///
 /// # Errors
 /// Whatever the command meets; [`super::exit`] tells a user's mistake from a failure.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
     match cli.command {
-        None => training::command::run(&cli.train),
+        None => training::command::run(&cli.train, console),
         Some(Command::Eval(args)) => inference::eval::run(args),
         Some(Command::Generate(args)) => inference::generate::run(args),
         Some(Command::Export(args)) => inference::export::run(args),

@@ -154,7 +154,7 @@ pub const KEYS: &[Key] = &[
 
     key("data", "train", Texts, Required, "Training shards: parquet files, folders or globs, relative to the current folder."),
     key("data", "val", Texts, Of("[]"), "Validation shards, as `train`; needed where `eval.every` is not 0."),
-    key("data", "tokenizer", Text, Of("\"gpt2\""), "`gpt2`, `bytes`, or the path of a tokenizer.json."),
+    key("data", "tokenizer", Text, Of("\"gpt2\""), "`gpt2`, `bytes`, `bpe:N` (a BPE of N ids, trained on the training shards when the run begins and kept with it), or the path of a tokenizer.json."),
     key("data", "text_column", Text, Of("\"text\""), "The column that holds the documents; no other column is read."),
     key("data", "lanes", Count(1), Of("8"), "Independent streams that the row groups are dealt to; row j of a batch comes from lane j mod lanes."),
     key("data", "shuffle_window", Count(1), Of("1000"), "Documents that are shuffled together inside a row group."),
@@ -205,4 +205,18 @@ impl Key {
     pub fn path(&self) -> String {
         if self.section.is_empty() { self.name.into() } else { format!("{}.{}", self.section, self.name) }
     }
+}
+
+/// The documentation's table of one section, in Markdown.
+pub fn table(section: &str) -> String {
+    let mut table = String::from("| key | type | default | meaning |\n|---|---|---|---|\n");
+    for key in KEYS.iter().filter(|key| key.section == section) {
+        let default = match key.default {
+            Of(text) => format!("`{text}`"),
+            Absent(meaning) => format!("not set: {meaning}"),
+            Required => "**required**".into(),
+        };
+        table += &format!("| `{}` | {} | {default} | {} |\n", key.name, key.kind.words(), key.help);
+    }
+    table
 }

@@ -4,6 +4,7 @@
 //! into one struct a section. A [`Run`] cannot be changed, only made anew with overrides, so that what was
 //! validated stays so.
 
+pub mod changes;
 mod check;
 pub mod keys;
 mod load;
@@ -11,6 +12,7 @@ mod resolve;
 mod sections;
 #[cfg(test)]
 mod tests;
+mod tokenizer;
 
 use std::path::Path;
 
@@ -20,6 +22,7 @@ use atpm_model::ModelConfig;
 
 pub use load::load;
 pub use sections::{Checkpoint, Eval, Optimizer, Report, Schedule, ScheduleKind, Train};
+pub use tokenizer::TokenizerSpec;
 
 use sections::Sections;
 
@@ -36,7 +39,7 @@ impl Run {
     /// # Errors
     /// A mistake in the text, named with section and key.
     pub fn from_toml(text: &str, origin: &str) -> anyhow::Result<Self> {
-        load::from_text(text, origin, None, &[])
+        load::from_text::<&str>(text, origin, None, &[])
     }
 
     /// The same run with `key=value` overrides, validated again.
@@ -75,7 +78,7 @@ impl Run {
         &self.sections.run_dir
     }
 
-    /// `[model]`; `vocab` may still be 0, see [`Self::with_vocab_of`].
+    /// `[model]`; `vocab` may still be 0, see [`Self::with_vocab_for`].
     pub fn model(&self) -> &ModelConfig {
         &self.sections.model
     }

@@ -1,9 +1,8 @@
 //! What one key alone cannot tell: settings that must agree with each other.
 
 use anyhow::Context;
-use atpm_data::Tokenizer;
 
-use super::{Run, ScheduleKind};
+use super::{Run, ScheduleKind, tokenizer};
 use crate::run::exit::user;
 
 /// Embedding tables are padded to a multiple of this many rows.
@@ -35,28 +34,31 @@ pub(super) fn validate(run: &Run) -> Result<(), String> {
     if run.data().train.is_empty() {
         return Err("data.train names no shards".into());
     }
+    tokenizer::parse(&run.data().tokenizer)?;
     let vocab = run.model().vocab.max(1);
     let model = atpm_model::ModelConfig { vocab, ..run.model().clone() };
     model.validate().map_err(|error| error.to_string())
 }
 
 impl Run {
-    /// The same run with `model.vocab` filled in from the tokenizer where it is 0.
+    /// The same run with `model.vocab` filled in for a tokenizer of `ids` ids where it is 0.
     ///
     /// # Errors
     /// A vocabulary that does not hold the tokenizer's largest id (both numbers are named).
-    pub fn with_vocab_of(&self, tokenizer: &Tokenizer) -> anyhow::Result<Self> {
-        let (needed, given) = (tokenizer.vocab_size(), self.model().vocab);
+    pub fn with_vocab_for(&self, ids: usize) -> anyhow::Result<Self> {
+        let given = self.model().vocab;
         let mut run = self.clone();
         if given == 0 {
-            run.sections.model.vocab = needed.next_multiple_of(VOCAB_STEP);
-        } else if given < needed {
+            run.sections.model.vocab = ids.next_multiple_of(VOCAB_STEP);
+        } else if given < ids {
             return Err(user(format!(
                 "model.vocab = {given} is too small for the tokenizer `{}`, whose largest id is {}; set it to at \
-                 least {needed}, or to 0 for the smallest multiple of {VOCAB_STEP} that fits",
+                 least {ids}, or to 0 for the smallest multiple of {VOCAB_STEP} that fits",
                 self.data().tokenizer,
-                tokenizer.max_id(),
+                ids - 1,
             )));
+        } else if given > ids {
+            tracing::info!("model.vocab = {given} for {ids} ids; the others are never targets");
         }
         run.model().validate().context("the model cannot be built")?;
         Ok(run)

@@ -67,8 +67,8 @@ pub struct Loaded {
     pub path: PathBuf,
     /// Counters, data position, configuration.
     pub state: TrainState,
-    model: TensorFile,
-    optimizer: TensorFile,
+    pub(super) model: TensorFile,
+    pub(super) optimizer: TensorFile,
 }
 
 impl Loaded {
@@ -84,14 +84,22 @@ impl Loaded {
         })?;
         let pairs = [(&self.model, &tensors.model), (&self.optimizer, &tensors.optimizer)];
         for (file, tensors) in pairs {
-            let problems = file.problems(tensors, &[Encoding::F32]);
-            if !problems.is_empty() {
-                return Err(Error::Mismatch { path: file.path().to_path_buf(), problems });
-            }
+            file.expect(tensors, &[Encoding::F32])?;
         }
         for (file, tensors) in pairs {
             file.restore(tensors)?;
         }
         Ok(())
+    }
+
+    /// Overwrites the parameters alone, as [`Self::restore`] does: for using the model, not training it.
+    ///
+    /// # Errors
+    /// As [`Self::restore`].
+    pub fn restore_parameters(&self, parameters: &[Parameter]) -> Result<()> {
+        let tensors: Vec<(String, &Tensor)> =
+            parameters.iter().map(|parameter| (parameter.name.clone(), &parameter.value)).collect();
+        self.model.expect(&tensors, &[Encoding::F32])?;
+        self.model.restore(&tensors)
     }
 }

@@ -4,7 +4,7 @@
 //! [`find_latest`] and [`load()`] accept only folders whose every file has the size and checksum of the
 //! manifest; [`prune`] removes old ones. The format is described in docs/checkpoint-format.md.
 
-mod digest;
+pub(crate) mod digest;
 mod error;
 mod layout;
 mod load;

@@ -237,6 +237,15 @@ impl TensorFile {
         problems
     }
 
+    /// Refuses a file that does not stand for exactly these tensors; see [`Self::problems`].
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with every problem.
+    pub(crate) fn expect(&self, expected: &[(String, &Tensor)], allowed: &[Encoding]) -> Result<()> {
+        let problems = self.problems(expected, allowed);
+        if problems.is_empty() { Ok(()) } else { Err(Error::Mismatch { path: self.path.clone(), problems }) }
+    }
+
     /// Overwrites tensors in place, each from the entry of its name.
     ///
     /// # Errors

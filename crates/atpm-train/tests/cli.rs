@@ -1,0 +1,89 @@
+//! The program from outside: exit codes and what is said with them.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn run_in(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("RUST_LOG")
+        .output()
+        .expect("the program starts")
+}
+
+fn config(name: &str) -> String {
+    root().join("configs").join(name).canonicalize().unwrap().display().to_string()
+}
+
+/// Mistakes end with code 2 and one sentence on standard error; nothing is left behind.
+#[test]
+fn mistakes_exit_with_2() {
+    let debug = config("debug.toml");
+    let table: &[(&[&str], &[&str])] = &[
+        (&[], &["no config given", "configs/debug.toml"]),
+        (&["--config", "none.toml"], &["cannot read the config none.toml"]),
+        (&["--no-such-flag"], &["--no-such-flag"]),
+        (&["no-such-command"], &["no-such-command"]),
+        (&["--config", &debug, "--set", "train.setps=3"], &["`setps` in [train]", "`steps`"]),
+        // S13: the flag is read.
+        (&["--config", &debug, "--resume", "/no/such"], &["--resume /no/such", "no such folder"]),
+        // D23: refused before the data, which is not there either, is looked for.
+        (&["--config", &debug, "--set", "model.vocab=100"], &["model.vocab = 100", "largest id is 256"]),
+        (&["--config", &debug], &["data.train", "atpm-train data demo"]),
+        (&["--config", &debug, "--set", "device=cuda"], &["cuda", "cpu"]),
+        (&["--config", &debug, "--set", "data.tokenizer=none.json"], &["none.json", "tokenizer train"]),
+        (&["--config", &debug, "--set", "train.rows=100000", "--set", "train.tokens=100000"], &["GiB"]),
+        (&["data", "inspect", "none.parquet"], &["none.parquet"]),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (args, expected) in table {
+        let output = run_in(folder.path(), args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}\n{said}");
+        for part in *expected {
+            assert!(said.contains(part), "{args:?}\n{said}\nlacks {part}");
+        }
+        assert!(output.stdout.is_empty(), "{args:?}: reports only on standard output");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
+}
+
+#[test]
+fn help_of_every_command_has_examples() {
+    let commands: &[&[&str]] = &[
+        &[],
+        &["eval"],
+        &["generate"],
+        &["export"],
+        &["plot"],
+        &["bench"],
+        &["data", "demo"],
+        &["data", "inspect"],
+        &["tokenizer", "train"],
+        &["verify-resume"],
+    ];
+    for command in commands {
+        let output = run_in(root(), &[command, &["--help"][..]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("Example"), "{command:?}\n{text}");
+    }
+}
+
+#[test]
+fn the_200m_config_passes_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &["--config", &config("200m.toml"), "--dry-run", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let parameters = report["parameters"].as_u64().unwrap();
+    assert!((195_000_000..215_000_000).contains(&parameters), "{report}");
+    assert_eq!(report["tokens_per_step"], 32 * 2048);
+    assert!(report["memory_bytes"].as_u64().unwrap() < 12 << 30, "{report}");
+    assert!(report["data"].as_str().unwrap().starts_with("not checked"), "{report}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

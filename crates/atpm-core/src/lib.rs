@@ -19,8 +19,9 @@ pub mod segments;
 pub mod testing;
 pub mod vector;
 
+mod blocks;
 mod elements;
 
-pub use elements::{overwrite_f32, read_f32};
+pub use elements::{accumulate, overwrite_f32, read_f32};
 pub use error::{Error, Result};
 pub use segments::Segments;

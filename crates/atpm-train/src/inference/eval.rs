@@ -72,8 +72,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let data = DataConfig { val: args.data, text_column: args.text_column, ..DataConfig::default() };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
-    let evaluation =
-        evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;
+    let evaluation = evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;
     let Some(evaluation) = evaluation else { return Ok(()) };
     if args.json {
         return output::json(&Report { model: &opened.path, step: opened.step, evaluation });

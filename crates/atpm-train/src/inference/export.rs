@@ -117,7 +117,8 @@ fn refuse_used(out: &Path) -> anyhow::Result<()> {
 /// Writes the folder beside its place, compares it, and renames it; bytes of its tensors.
 fn write(opened: &Opened, out: &Path, encoding: Encoding) -> anyhow::Result<u64> {
     let beside = beside(out)?;
-    fs::create_dir_all(&beside).map_err(|error| user(format!("cannot create {}: {error}", beside.display())))?;
+    fs::create_dir_all(&beside)
+        .map_err(|error| user(format!("cannot create {}: {error}", beside.display())))?;
     let written = write_files(opened, &beside, encoding).and_then(|bytes| {
         digest::sync_folder(&beside)?;
         fs::rename(&beside, out).with_context(|| format!("cannot rename {}", beside.display()))?;

@@ -133,7 +133,10 @@ impl ExportConfig {
             serde_json::from_slice(&json).map_err(|error| Error::format(path, error.to_string()))?;
         let kind = value.get("model_type").and_then(serde_json::Value::as_str).unwrap_or("none");
         if kind != MODEL_TYPE {
-            return Err(Error::format(path, format!("its model_type is `{kind}`, only `{MODEL_TYPE}` is known")));
+            return Err(Error::format(
+                path,
+                format!("its model_type is `{kind}`, only `{MODEL_TYPE}` is known"),
+            ));
         }
         serde_json::from_value(value).map_err(|error| Error::format(path, error.to_string()))
     }

@@ -122,7 +122,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         converse(&mut session, args.max_tokens)?;
     }
     match &args.save_state {
-        Some(path) => session.save(path).with_context(|| format!("cannot save the memory to {}", path.display())),
+        Some(path) => {
+            session.save(path).with_context(|| format!("cannot save the memory to {}", path.display()))
+        }
         None => Ok(()),
     }
 }
@@ -150,8 +152,7 @@ fn report(
     let (mut steps, mut steps_time) = (0, Duration::ZERO);
     for prompt in prompts {
         let mut text = String::new();
-        let answer: Answer =
-            session.answer(prompt, args.max_tokens, |piece| Ok(text.write_str(piece)?))?;
+        let answer: Answer = session.answer(prompt, args.max_tokens, |piece| Ok(text.write_str(piece)?))?;
         prompt_tokens += answer.prompt_tokens;
         prompt_time += answer.prompt_time;
         steps += answer.steps;

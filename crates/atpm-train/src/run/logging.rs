@@ -31,7 +31,12 @@ impl Console {
         let (terminal, file) = (console.clone(), console.clone());
         tracing_subscriber::registry()
             .with(filter)
-            .with(fmt::layer().without_time().with_target(false).with_writer(move || Terminal(terminal.clone())))
+            .with(
+                fmt::layer()
+                    .without_time()
+                    .with_target(false)
+                    .with_writer(move || Terminal(terminal.clone())),
+            )
             .with(fmt::layer().with_ansi(false).with_target(false).with_writer(move || LogFile(file.clone())))
             .init();
         console

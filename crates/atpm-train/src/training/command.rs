@@ -11,10 +11,10 @@ use super::setup::{Plan, sketch};
 use super::signals::StopFlag;
 use crate::report::output;
 use crate::run::cli::TrainArgs;
+use crate::run::config::{self, Run};
 use crate::run::exit::Interrupted;
 use crate::run::folder::Resume;
 use crate::run::logging::Console;
-use crate::run::config::{self, Run};
 use crate::run::threads;
 
 /// What `--dry-run --json` prints.

@@ -42,7 +42,10 @@ pub fn evaluate(
         tally.add(&batch, &atpm_core::read_f32(&losses)?);
         done += 1;
     }
-    tally.evaluation(started.elapsed().as_secs_f64()).context("the validation shards hold no token to predict").map(Some)
+    tally
+        .evaluation(started.elapsed().as_secs_f64())
+        .context("the validation shards hold no token to predict")
+        .map(Some)
 }
 
 /// Sums of token losses by place in the document.

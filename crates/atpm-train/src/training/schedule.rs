@@ -50,7 +50,10 @@ mod tests {
         ];
         for (schedule, steps, step, expected) in table {
             let rate = learning_rate(&schedule, 1.0, steps, step);
-            assert!((rate - expected).abs() < 1e-12, "{schedule:?}, step {step}: {rate}, expected {expected}");
+            assert!(
+                (rate - expected).abs() < 1e-12,
+                "{schedule:?}, step {step}: {rate}, expected {expected}"
+            );
         }
     }
 

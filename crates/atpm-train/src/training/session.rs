@@ -155,8 +155,7 @@ impl<'a> Session<'a> {
     fn train_step(&mut self) -> anyhow::Result<(Record, Vec<Batch>)> {
         let (started, waited) = (Instant::now(), self.source.wait_seconds());
         let count = self.plan.run.train().accumulate;
-        let batches =
-            (0..count).map(|_| self.source.next_batch()).collect::<Result<Vec<_>, _>>()?;
+        let batches = (0..count).map(|_| self.source.next_batch()).collect::<Result<Vec<_>, _>>()?;
         let mut record = self.trainer.step(&batches)?;
         let read = batches.iter().map(|batch| batch.ids.len() as u64).sum();
         let data_wait = Duration::try_from_secs_f64(self.source.wait_seconds() - waited).unwrap_or_default();
@@ -257,6 +256,7 @@ fn tokenizer_files(plan: &Plan) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     }
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     plan.tokenizer.save(folder.path())?;
-    let bytes = std::fs::read(folder.path().join(TOKENIZER_FILE)).context("cannot read the saved tokenizer")?;
+    let bytes =
+        std::fs::read(folder.path().join(TOKENIZER_FILE)).context("cannot read the saved tokenizer")?;
     Ok(vec![(TOKENIZER_FILE.into(), bytes)])
 }

@@ -46,9 +46,8 @@ impl Trainer {
     pub fn new(run: &Run, device: &Device) -> anyhow::Result<Self> {
         let model = Decoder::new(run.model(), run.seed(), device)?;
         let parameters = model.parameters();
-        let zeros = || {
-            parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>()
-        };
+        let zeros =
+            || parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             run: run.clone(),
             m: zeros()?,

@@ -8,7 +8,8 @@ use toml::{Table, Value};
 use super::Run;
 
 /// Keys of `[model]` that a resumed run may change: they matter at the first step, or not at all.
-const FREE: &[&str] = &["model.rho_logit", "model.lambda_logit", "model.beta_logit", "model.activation_checkpointing"];
+const FREE: &[&str] =
+    &["model.rho_logit", "model.lambda_logit", "model.beta_logit", "model.activation_checkpointing"];
 
 /// One key with two values.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,11 +43,7 @@ pub fn between(old: &Run, new: &Run) -> anyhow::Result<Vec<Change>> {
     Ok(paths
         .into_iter()
         .filter(|path| old.get(*path) != new.get(*path))
-        .map(|path| Change {
-            path: path.clone(),
-            old: old.get(path).cloned(),
-            new: new.get(path).cloned(),
-        })
+        .map(|path| Change { path: path.clone(), old: old.get(path).cloned(), new: new.get(path).cloned() })
         .collect())
 }
 

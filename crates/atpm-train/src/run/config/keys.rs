@@ -70,9 +70,7 @@ impl Kind {
             Switch => "true or false".into(),
             Text => "string".into(),
             Texts => "string or list of strings".into(),
-            Choice(names) => {
-                names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
-            }
+            Choice(names) => names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or "),
         }
     }
 
@@ -98,9 +96,7 @@ impl Kind {
             (Logit, _) => in_range(|_| true),
             (Switch, value @ Value::Boolean(_)) | (Text, value @ Value::String(_)) => Some(value),
             (Texts, value @ Value::String(_)) => Some(Value::Array(vec![value])),
-            (Texts, Value::Array(values)) => {
-                values.iter().all(Value::is_str).then_some(Value::Array(values))
-            }
+            (Texts, Value::Array(values)) => values.iter().all(Value::is_str).then_some(Value::Array(values)),
             (Choice(names), Value::String(name)) => {
                 names.contains(&name.as_str()).then_some(Value::String(name))
             }

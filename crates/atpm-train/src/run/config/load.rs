@@ -120,4 +120,3 @@ fn syntax_error(text: &str, origin: &str, error: &toml::de::Error) -> String {
     let section = section.map_or_else(|| "at the top level".into(), |header| format!("in {}", header.trim()));
     format!("{origin}, line {}, {section}: {} (`{content}`)", line + 1, error.message())
 }
-

@@ -178,11 +178,11 @@ fn changes_are_listed_and_told_apart() {
     let new = old.with(&["optimizer.lr=0.5", "model.rho=0", "model.heads=2"]).unwrap();
     let changes: Vec<_> = changes::between(&old, &new).unwrap();
     let lines: Vec<_> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, ["model.heads: 8 → 2", "model.rho: not set → 0.0", "optimizer.lr: 0.001 → 0.5"]);
     assert_eq!(
-        lines,
-        ["model.heads: 8 → 2", "model.rho: not set → 0.0", "optimizer.lr: 0.001 → 0.5"]
+        changes.iter().map(changes::Change::changes_the_model).collect::<Vec<_>>(),
+        [true, true, false]
     );
-    assert_eq!(changes.iter().map(changes::Change::changes_the_model).collect::<Vec<_>>(), [true, true, false]);
     assert!(changes::between(&old, &old).unwrap().is_empty());
 }
 

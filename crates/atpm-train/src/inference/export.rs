@@ -107,8 +107,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 fn refuse_used(out: &Path) -> anyhow::Result<()> {
     match fs::read_dir(out) {
-        Ok(mut entries) if entries.next().is_none() => Ok(()),
-        Ok(_) => Err(user(format!("--out {}: the folder is not empty", out.display()))),
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(user(format!("--out {}: the folder is not empty", out.display()))),
+        },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(user(format!("--out {}: {error}", out.display()))),
     }

@@ -57,6 +57,9 @@ impl Plan {
             check_tokenizer(&run, loaded, &tokenizer)?;
             folder::compare_settings(&run, loaded)?;
         }
+        if run.schedule().warmup > run.train().steps {
+            tracing::warn!("schedule.warmup is longer than train.steps: the peak rate is never reached");
+        }
         let estimate = Estimate::of(&run)?;
         estimate.check_memory()?;
         Ok(Self { run, device, tokenizer: Arc::new(tokenizer), estimate, start })

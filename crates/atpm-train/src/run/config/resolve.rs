@@ -17,7 +17,9 @@ pub(super) fn validate(run: &Run) -> Result<(), String> {
         return Err(format!("train.stop_after = {stop} lies beyond train.steps = {}", train.steps));
     }
     match schedule.kind {
-        ScheduleKind::Wsd if schedule.warmup + schedule.decay_steps > train.steps => {
+        ScheduleKind::Wsd
+            if schedule.decay_steps > 0 && schedule.warmup + schedule.decay_steps > train.steps =>
+        {
             return Err(format!(
                 "schedule.warmup = {} and schedule.decay_steps = {} are together longer than train.steps = {}",
                 schedule.warmup, schedule.decay_steps, train.steps

@@ -159,11 +159,6 @@ impl TensorFile {
         Ok(Self { path: path.to_path_buf(), file, metadata, data_start })
     }
 
-    /// Where the file is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Names in the order of the file.
     pub(crate) fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()

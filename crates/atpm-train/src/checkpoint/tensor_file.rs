@@ -82,7 +82,9 @@ pub(crate) fn write(
         }
         for block in values.chunks(BLOCK) {
             bytes.clear();
-            block.iter().for_each(|&value| encoding.append(value, &mut bytes));
+            for &value in block {
+                encoding.append(value, &mut bytes);
+            }
             file.write(&bytes)?;
         }
     }

@@ -54,7 +54,7 @@ pub(super) fn checkpoint(run_dir: &Path, config: &ModelConfig, seed: u64) -> Pat
 }
 
 fn export(checkpoint: &Path, out: &Path, dtype: export::Dtype) -> anyhow::Result<()> {
-    export::run(Args { checkpoint: checkpoint.into(), out: out.into(), dtype, json: false })
+    export::run(&Args { checkpoint: checkpoint.into(), out: out.into(), dtype, json: false })
 }
 
 /// Bits of the logits after some text.

@@ -69,7 +69,7 @@ struct Report {
 ///
 /// # Errors
 /// A configuration that cannot train, or runs that differ.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.steps == 0 || args.more == 0 {
         return Err(user("--steps and --more must be at least 1"));
     }
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         .prefix("atpm-verify-resume-")
         .tempdir()
         .context("cannot make a temporary folder")?;
-    let outcome = verify(&run, &args, folder.path());
+    let outcome = verify(&run, args, folder.path());
     let folder = args.keep.then(|| folder.keep());
     let (killed, compared) = outcome?;
     let report = Report {
@@ -91,9 +91,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         folder,
     };
     if args.json {
-        output::json(&report)?
+        output::json(&report)?;
     } else {
-        output::part(describe(&report))?
+        output::part(describe(&report))?;
     }
     match report.first_difference {
         None => Ok(()),
@@ -135,17 +135,17 @@ fn describe(report: &Report) -> String {
     let Compared { parameters, moments, records, .. } = report.compared;
     let (n, end) = (report.steps, report.steps + report.more);
     let how = if report.killed { "killed (SIGKILL)" } else { "ended by itself before it could be killed" };
-    let mut text =
-        format!("straight: steps 1–{end}\nresumed:  {how} after step {n}, then steps {}–{end}\n", n + 1);
-    text.push_str(&match &report.first_difference {
+    let verdict = match &report.first_difference {
         None => format!(
             "identical: {parameters} parameters, {moments} moments, counters, data position, \
-             {records} step records, bit for bit\n"
+             {records} step records, bit for bit"
         ),
-        Some(difference) => format!("DIFFERENT: {difference}\n"),
-    });
-    if let Some(folder) = &report.folder {
-        text.push_str(&format!("kept in {}\n", folder.display()));
-    }
-    text
+        Some(difference) => format!("DIFFERENT: {difference}"),
+    };
+    let kept =
+        report.folder.as_ref().map_or(String::new(), |folder| format!("kept in {}\n", folder.display()));
+    format!(
+        "straight: steps 1–{end}\nresumed:  {how} after step {n}, then steps {}–{end}\n{verdict}\n{kept}",
+        n + 1
+    )
 }

@@ -176,5 +176,5 @@ fn text_comes_in_whole_characters() {
         })
         .unwrap();
     assert!(pieces.len() > 1, "the text streams");
-    assert!(pieces.iter().any(|piece| piece.is_empty()), "bytes inside a character wait for the rest");
+    assert!(pieces.iter().any(String::is_empty), "bytes inside a character wait for the rest");
 }

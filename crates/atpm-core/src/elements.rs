@@ -33,7 +33,8 @@ pub(crate) fn read_all<T: candle_core::WithDType, R, const N: usize>(
     tensors: [&Tensor; N],
     body: impl FnOnce([&[T]; N]) -> Result<R>,
 ) -> Result<R> {
-    let tensors = tensors.iter().map(|tensor| tensor.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
+    let tensors =
+        tensors.iter().map(|tensor| tensor.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
     let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
     let mut slices: [&[T]; N] = [&[]; N];
     for (slice, (storage, layout)) in slices.iter_mut().zip(&guards) {

@@ -72,5 +72,9 @@ pub struct ColumnReport {
 /// # Errors
 /// When no file matches.
 pub fn inspect(_files: &[String], text_column: &str, tokenizer: &Tokenizer) -> Result<Inspection> {
-    Ok(Inspection { text_column: text_column.into(), tokenizer: tokenizer.name().into(), ..Inspection::default() })
+    Ok(Inspection {
+        text_column: text_column.into(),
+        tokenizer: tokenizer.name().into(),
+        ..Inspection::default()
+    })
 }

@@ -25,7 +25,11 @@ impl TextSource {
     ///
     /// # Errors
     /// Settings out of range, missing or bad shards, too little data, or a position that does not fit the data.
-    pub fn open(_config: &TextConfig, _tokenizer: Arc<Tokenizer>, resume: Option<&TextPosition>) -> Result<Self> {
+    pub fn open(
+        _config: &TextConfig,
+        _tokenizer: Arc<Tokenizer>,
+        resume: Option<&TextPosition>,
+    ) -> Result<Self> {
         let position = resume.cloned().unwrap_or(TextPosition { row: 0 });
         Ok(Self { position, counters: Counters::default(), wait_seconds: 0.0 })
     }

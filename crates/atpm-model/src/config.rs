@@ -13,6 +13,7 @@ use crate::{Error, Result};
 /// parameters with a vocabulary of 50304.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the run's file")]
 pub struct ModelConfig {
     /// Rows of the embedding table, in tokens. 0 (default) takes the tokenizer's size, rounded up
     /// to a multiple of 64; the model itself is built with the resolved number.
@@ -146,17 +147,6 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Standard deviation of matrices at the start.
-    pub(crate) fn std(&self) -> f64 {
-        0.02
-    }
-
-    /// Standard deviation of the matrices that write into the residual stream, `0.02 / √(2·layers)`:
-    /// the stream's variance does not grow with depth.
-    pub(crate) fn output_std(&self) -> f64 {
-        self.std() / (2.0 * self.layers as f64).sqrt()
-    }
-
     /// Sizes of one mixer, as its op takes them.
     pub fn mixer_shape(&self) -> mixer::Shape {
         mixer::Shape {
@@ -183,6 +173,8 @@ fn refuse<T>(key: &'static str, problem: impl Into<String>) -> Result<T> {
 mod tests {
     use super::*;
 
+    type Change = fn(&mut ModelConfig);
+
     fn with(change: impl FnOnce(&mut ModelConfig)) -> ModelConfig {
         let mut config = ModelConfig { vocab: 256, ..ModelConfig::default() };
         change(&mut config);
@@ -191,7 +183,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, fn(&mut ModelConfig)); 18] = [
+        let cases: [(&str, Change); 18] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
@@ -239,5 +231,18 @@ mod tests {
             .validate()
             .unwrap();
         }
+    }
+
+    #[test]
+    fn toml_round_trips_and_fills_in_defaults() {
+        let config = with(|c| {
+            c.rho = Some(0.25);
+            c.norm_eps = 1e-5;
+        });
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<ModelConfig>(&text).unwrap(), config);
+        assert_eq!(toml::from_str::<ModelConfig>("").unwrap(), ModelConfig::default());
+        let misspelt = toml::from_str::<ModelConfig>("d_modle = 8").unwrap_err().to_string();
+        assert!(misspelt.contains("d_modle") && misspelt.contains("d_model"), "{misspelt}");
     }
 }

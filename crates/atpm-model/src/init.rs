@@ -14,6 +14,15 @@ use rayon::prelude::*;
 
 use crate::{Error, Result};
 
+/// Standard deviation of matrices and embeddings.
+pub const STD: f64 = 0.02;
+
+/// Standard deviation of the matrices that write into the residual stream, `0.02 / √(2·layers)`:
+/// two of them a block add up to the same variance at any depth.
+pub fn output_std(layers: usize) -> f64 {
+    STD / (2.0 * layers as f64).sqrt()
+}
+
 /// Elements drawn from one place of a stream.
 const BLOCK: usize = 1 << 16;
 /// Words of the stream set aside for a block; a normal pair, the dearest draw, takes four.

@@ -21,7 +21,7 @@ use atpm_core::ops::{gated_norm, linear, short_conv};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
-use crate::init::Init;
+use crate::init::{Init, STD, output_std};
 use crate::layer::{Layer, Saved, bytes};
 use crate::telemetry::MemoryHealth;
 use crate::{ModelConfig, Parameter, ParameterSpec, Parameters, Result};
@@ -39,9 +39,9 @@ pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
     let shape = config.mixer_shape();
     let channels = heads * shape.channels();
     let inner = heads * shape.entity();
-    let normal = Init::Normal(config.std());
+    let normal = Init::Normal(STD);
     // ρ and λ start from their initial logits alone: their rows, the last two of five, are zero.
-    let controls = Init::NormalRows { std: config.std(), rows: 3 * heads };
+    let controls = Init::NormalRows { std: STD, rows: 3 * heads };
     let control_bias =
         Init::Rows(vec![config.beta_logit, config.beta_logit, config.rho_logit, config.lambda_logit]);
     let root = |n: usize| 1.0 / (n as f64).sqrt();
@@ -59,7 +59,7 @@ pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
         ("transport.c", vec![heads, address, rank], Init::Zeros),
         ("gate_proj.weight", vec![inner, d], normal),
         ("out_norm.weight", vec![shape.entity()], Init::Ones),
-        ("out_proj.weight", vec![d, inner], Init::Normal(config.output_std())),
+        ("out_proj.weight", vec![d, inner], Init::Normal(output_std(config.layers))),
     ]);
     list.into_iter()
         .map(|(name, shape, init)| ParameterSpec::new(format!("{prefix}.{name}"), shape, init))

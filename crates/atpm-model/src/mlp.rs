@@ -8,7 +8,7 @@ use atpm_core::ops::{linear, swiglu};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
-use crate::init::Init;
+use crate::init::{Init, STD, output_std};
 use crate::layer::{Layer, Saved, bytes};
 use crate::{ModelConfig, Parameter, ParameterSpec, Parameters, Result};
 
@@ -21,8 +21,12 @@ const NAME: &str = "mlp";
 pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
     let ModelConfig { d_model: d, mlp: inner, .. } = *config;
     Ok(vec![
-        ParameterSpec::new(format!("{prefix}.up.weight"), [2 * inner, d], Init::Normal(config.std()))?,
-        ParameterSpec::new(format!("{prefix}.down.weight"), [d, inner], Init::Normal(config.output_std()))?,
+        ParameterSpec::new(format!("{prefix}.up.weight"), [2 * inner, d], Init::Normal(STD))?,
+        ParameterSpec::new(
+            format!("{prefix}.down.weight"),
+            [d, inner],
+            Init::Normal(output_std(config.layers)),
+        )?,
     ])
 }
 

@@ -18,7 +18,7 @@ use atpm_core::ops::{embedding, rms_norm};
 use candle_core::{DType, Device, Tensor};
 
 use crate::block::{Block, Residual};
-use crate::init::Init;
+use crate::init::{Init, STD};
 use crate::layer::{Checkpointed, Layer, Saved};
 use crate::mixer::Mixer;
 use crate::mlp::Mlp;
@@ -55,7 +55,7 @@ pub fn specs(config: &ModelConfig) -> Result<Vec<ParameterSpec>> {
 pub fn specs_with(config: &ModelConfig, kind: &MixerKind) -> Result<Vec<ParameterSpec>> {
     config.validate()?;
     let ModelConfig { vocab, d_model: d, .. } = *config;
-    let table = || Init::Normal(config.std());
+    let table = || Init::Normal(STD);
     let mut list = vec![ParameterSpec::new("embedding.weight", [vocab, d], table())?];
     for index in 0..config.layers {
         let block = format!("blocks.{index}");

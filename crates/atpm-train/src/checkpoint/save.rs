@@ -27,10 +27,10 @@ pub fn save(run_dir: &Path, contents: &Contents<'_>) -> Result<PathBuf> {
     let unfinished = layout::unfinished(run_dir, step);
     fs::create_dir(&unfinished).map_err(Error::io("create", &unfinished))?;
     let outcome = write_files(&unfinished, contents, &tensors).and_then(|()| publish(run_dir, step));
-    if outcome.is_err() {
-        if let Err(error) = fs::remove_dir_all(&unfinished) {
-            tracing::warn!("cannot remove {}: {error}", unfinished.display());
-        }
+    if outcome.is_err()
+        && let Err(error) = fs::remove_dir_all(&unfinished)
+    {
+        tracing::warn!("cannot remove {}: {error}", unfinished.display());
     }
     outcome
 }

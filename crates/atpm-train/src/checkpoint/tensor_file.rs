@@ -82,7 +82,9 @@ pub(crate) fn write(
         }
         for block in values.chunks(BLOCK) {
             bytes.clear();
-            block.iter().for_each(|&value| encoding.append(value, &mut bytes));
+            for &value in block {
+                encoding.append(value, &mut bytes);
+            }
             file.write(&bytes)?;
         }
     }
@@ -157,11 +159,6 @@ impl TensorFile {
             return Err(Error::format(path, format!("{size} bytes, but its header announces {expected}")));
         }
         Ok(Self { path: path.to_path_buf(), file, metadata, data_start })
-    }
-
-    /// Where the file is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Names in the order of the file.

@@ -62,14 +62,15 @@ struct Report<'a> {
 ///
 /// # Errors
 /// A model that cannot be opened, shards that cannot be read or hold no token to predict.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: &Args) -> anyhow::Result<()> {
     for (flag, value) in [("--tokens", args.tokens), ("--rows", args.rows)] {
         if value == 0 {
             return Err(user(format!("{flag} must be at least 1")));
         }
     }
     let opened = model::open(&args.model)?;
-    let data = DataConfig { val: args.data, text_column: args.text_column, ..DataConfig::default() };
+    let data =
+        DataConfig { val: args.data.clone(), text_column: args.text_column.clone(), ..DataConfig::default() };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
     let evaluation = evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;

@@ -73,18 +73,18 @@ struct Report<'a> {
 /// # Errors
 /// A checkpoint that cannot be opened, a folder that is not empty, or whatever the file system refuses; the
 /// folder is then not there.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let Args { checkpoint, out, dtype, json } = args;
-    refuse_used(&out)?;
-    let opened = model::open(&checkpoint)?;
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let &Args { ref checkpoint, ref out, dtype, json } = args;
+    refuse_used(out)?;
+    let opened = model::open(checkpoint)?;
     let encoding = match dtype {
         Dtype::F32 => Encoding::F32,
         Dtype::Bf16 => Encoding::Bf16,
     };
-    let bytes = write(&opened, &out, encoding)?;
+    let bytes = write(&opened, out, encoding)?;
     let parameters = opened.model.parameters();
     let report = Report {
-        out: &out,
+        out,
         checkpoint: &opened.path,
         step: opened.step,
         dtype,

@@ -96,8 +96,8 @@ struct AnswerReport<'a> {
 ///
 /// # Errors
 /// A model or memory that cannot be opened, flags that make no sense, logits that are not finite.
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let sampling = sampling(&args)?;
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let sampling = sampling(args)?;
     if args.prompt.is_empty() && !args.interactive && args.load_state.is_none() {
         return Err(user("nothing to continue: give --prompt TEXT, --load-state FILE or --interactive"));
     }
@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let nothing = [String::new()];
     let prompts = if args.prompt.is_empty() && !args.interactive { &nothing } else { args.prompt.as_slice() };
     if args.json {
-        report(&args, sampling, &opened, &mut session, prompts)?;
+        report(args, sampling, &opened, &mut session, prompts)?;
     } else {
         for prompt in prompts {
             output::part(prompt)?;

@@ -12,3 +12,6 @@ pub mod model;
 pub mod sampler;
 pub mod session;
 mod state_file;
+
+#[cfg(test)]
+mod tests;

@@ -110,13 +110,13 @@ pub enum Command {
 pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
     match cli.command {
         None => training::command::run(&cli.train, console),
-        Some(Command::Eval(args)) => inference::eval::run(args),
-        Some(Command::Generate(args)) => inference::generate::run(args),
-        Some(Command::Export(args)) => inference::export::run(args),
+        Some(Command::Eval(args)) => inference::eval::run(&args),
+        Some(Command::Generate(args)) => inference::generate::run(&args),
+        Some(Command::Export(args)) => inference::export::run(&args),
         Some(Command::Plot(args)) => report::plot::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
-        Some(Command::VerifyResume(args)) => checkpoint::verify::run(args),
+        Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),
     }
 }

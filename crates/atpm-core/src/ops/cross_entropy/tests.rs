@@ -25,7 +25,8 @@ impl Case {
     /// Every seventh target is ignored.
     fn new((tokens, width, vocabulary): (usize, usize, usize), dtype: DType) -> Result<Self> {
         let mut random = Random::new(51);
-        let (x, weight) = (random.normal((tokens, width), dtype)?, random.normal((vocabulary, width), dtype)?);
+        let (x, weight) =
+            (random.normal((tokens, width), dtype)?, random.normal((vocabulary, width), dtype)?);
         let target = |token| if token % 7 == 3 { IGNORE } else { random.below(vocabulary) as u32 };
         let targets: Vec<u32> = (0..tokens).map(target).collect();
         Ok(Self { x, weight, targets: Tensor::new(targets, &Device::Cpu)? })
@@ -34,8 +35,7 @@ impl Case {
     /// `(losses, dx, dweight)` of the kernel.
     fn run(&self) -> Result<Vec<Tensor>> {
         let dweight = self.weight.zeros_like()?.contiguous()?;
-        let (losses, dx) =
-            forward_backward(&self.x, &self.weight, &self.targets, SCALE, OPTIONS, &dweight)?;
+        let (losses, dx) = forward_backward(&self.x, &self.weight, &self.targets, SCALE, OPTIONS, &dweight)?;
         Ok(vec![losses, dx, dweight])
     }
 }
@@ -76,9 +76,7 @@ fn gradients_equal_finite_differences() -> Result<()> {
     let case = Case::new((9, 5, 11), DType::F64)?;
     let got = case.run()?;
     let Case { x, weight, targets } = &case;
-    assert_matches_finite_differences("dx", x, &got[1], |x| {
-        Ok(total(x, weight, targets)?.to_scalar()?)
-    });
+    assert_matches_finite_differences("dx", x, &got[1], |x| Ok(total(x, weight, targets)?.to_scalar()?));
     assert_matches_finite_differences("dweight", weight, &got[2], |weight| {
         Ok(total(x, weight, targets)?.to_scalar()?)
     });
@@ -160,10 +158,7 @@ fn threads_do_not_matter() -> Result<()> {
 fn a_target_outside_the_vocabulary_is_refused() -> Result<()> {
     let mut case = Case::new((3, 2, 5), DType::F32)?;
     case.targets = Tensor::new(&[4u32, IGNORE, 5], &Device::Cpu)?;
-    for error in [
-        forward(&case.x, &case.weight, &case.targets).unwrap_err(),
-        case.run().unwrap_err(),
-    ] {
+    for error in [forward(&case.x, &case.weight, &case.targets).unwrap_err(), case.run().unwrap_err()] {
         assert_eq!(error.to_string(), "cross_entropy: id 5 at position 2 is outside the table of 5 rows");
     }
     Ok(())

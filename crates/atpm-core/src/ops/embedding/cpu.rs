@@ -40,15 +40,21 @@ struct Use {
 
 /// Adds the sorted uses to `dtable`, whose first row is `first_row` of the whole table.
 fn scatter<T: Real>(uses: &[Use], dy: &[T], width: usize, dtable: &mut [T], first_row: usize) {
-    let middle = uses.get(uses.len() / 2).map_or(first_row, |at| at.row);
-    let split = uses.partition_point(|at| at.row < middle);
-    if uses.len() <= POSITIONS_PER_TASK || split == 0 {
+    if uses.len() <= POSITIONS_PER_TASK {
         return add_in_order(uses, dy, width, dtable, first_row);
     }
-    let (left, right) = dtable.split_at_mut((middle - first_row) * width);
+    let middle = uses[uses.len() / 2].row;
+    let split = match uses.partition_point(|at| at.row < middle) {
+        0 => uses.partition_point(|at| at.row == middle),
+        before => before,
+    };
+    let Some(boundary) = uses.get(split).map(|at| at.row) else {
+        return add_in_order(uses, dy, width, dtable, first_row);
+    };
+    let (left, right) = dtable.split_at_mut((boundary - first_row) * width);
     rayon::join(
         || scatter(&uses[..split], dy, width, left, first_row),
-        || scatter(&uses[split..], dy, width, right, middle),
+        || scatter(&uses[split..], dy, width, right, boundary),
     );
 }
 

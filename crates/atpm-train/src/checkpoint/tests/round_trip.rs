@@ -5,6 +5,8 @@ use candle_core::{DType, Device, Tensor};
 use super::super::{Error, load};
 use super::{Model, state};
 
+type Shapes<'a> = &'a [(&'a str, &'a [usize])];
+
 // S8: parameters and moments come back with the same bits, as f32 all the way.
 #[test]
 fn every_bit_comes_back() {
@@ -58,10 +60,10 @@ fn files_hold_the_documented_names_and_dtypes() {
 #[test]
 fn tensors_that_do_not_correspond_are_named() {
     let run = tempfile::tempdir().unwrap();
-    let saved: [(&str, &[usize]); 2] = [("a.weight", &[4, 2]), ("b.weight", &[3])];
-    let path = Model::with_shapes(1, &saved).save(run.path(), 3).unwrap();
+    let saved: Shapes<'_> = &[("a.weight", &[4, 2]), ("b.weight", &[3])];
+    let path = Model::with_shapes(1, saved).save(run.path(), 3).unwrap();
     let loaded = load(&path).unwrap();
-    let table: [(&[(&str, &[usize])], &str); 4] = [
+    let table: [(Shapes<'_>, &str); 4] = [
         (&[("a.weight", &[4, 2])], "`b.weight` is unknown to the model"),
         (&[("a.weight", &[4, 2]), ("b.weight", &[3]), ("c.weight", &[1])], "`c.weight` is missing"),
         (&[("a.weight", &[4, 2]), ("b.weight", &[4])], "`b.weight` has shape [3], the model needs [4]"),

@@ -10,12 +10,8 @@ mod matrix;
 pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
 pub use matrix::{Mat, MatMut, Threads, matmul};
 
-use candle_core::WithDType;
-
 /// The two element types that ops compute in. f64 exists to check f32's written gradients.
-pub trait Real:
-    num_traits::Float + WithDType + num_traits::FloatConst + std::iter::Sum + std::fmt::Debug
-{
+pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Debug + 'static {
     /// `e^self`; for f32 a polynomial that vectorises (2 ulp), for f64 the standard library's.
     fn fast_exp(self) -> Self;
     /// Rounds an f64 constant to this type.

@@ -26,6 +26,26 @@ pub(crate) fn read<T: candle_core::WithDType, R>(
     body(&storage.as_slice::<T>()?[start..start + layout.shape().elem_count()])
 }
 
+/// Runs `body` over the elements of several CPU tensors of one dtype, in row-major order; tensors of
+/// another layout are made contiguous first.
+pub(crate) fn read_all<T: candle_core::WithDType, R, const N: usize>(
+    op: &'static str,
+    tensors: [&Tensor; N],
+    body: impl FnOnce([&[T]; N]) -> Result<R>,
+) -> Result<R> {
+    let tensors = tensors.iter().map(|tensor| tensor.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
+    let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
+    let mut slices: [&[T]; N] = [&[]; N];
+    for (slice, (storage, layout)) in slices.iter_mut().zip(&guards) {
+        let Storage::Cpu(storage) = &**storage else {
+            return Err(Error::Device { op, device: format!("{:?}", tensors[0].device().location()) });
+        };
+        let start = layout.start_offset();
+        *slice = &storage.as_slice::<T>()?[start..start + layout.shape().elem_count()];
+    }
+    body(slices)
+}
+
 /// The elements of an f32 CPU tensor, copied out in row-major order.
 ///
 /// # Errors
@@ -37,6 +57,11 @@ pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
 /// A new CPU tensor of these elements.
 pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
     Ok(Tensor::from_vec(elements, shape, &candle_core::Device::Cpu)?)
+}
+
+/// Elements for an op to write: the one place that decides what new memory costs.
+pub(crate) fn output<T: Real>(len: usize) -> Vec<T> {
+    vec![T::zero(); len]
 }
 
 /// Runs `body` over the elements of a contiguous CPU tensor, in place. Every clone of the tensor
@@ -136,3 +161,17 @@ impl Element for f64 {
         if let CpuStorage::F64(elements) = storage { Some(elements) } else { None }
     }
 }
+
+/// Runs the body with `T` standing for f32 or f64, whichever the dtype is; see [`real_dtype`].
+macro_rules! with_real {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        if $dtype == candle_core::DType::F64 {
+            type $t = f64;
+            $body
+        } else {
+            type $t = f32;
+            $body
+        }
+    };
+}
+pub(crate) use with_real;

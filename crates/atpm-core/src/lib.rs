@@ -19,6 +19,7 @@ pub mod segments;
 pub mod testing;
 pub mod vector;
 
+mod blocks;
 mod elements;
 
 pub use elements::read_f32;

@@ -58,7 +58,7 @@ pub fn sigmoid<T: Real>(x: T) -> T {
 /// `ln(1 + e^x)` (softplus) without overflow: `max(x, 0) + ln(1 + e^{−|x|})`.
 #[inline(always)]
 pub fn log1p_exp<T: Real>(x: T) -> T {
-    x.max(T::zero()) + exp(-x.abs()).ln_1p()
+    num_traits::Float::max(x, T::zero()) + exp(-x.abs()).ln_1p()
 }
 
 #[cfg(test)]

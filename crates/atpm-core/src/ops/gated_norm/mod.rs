@@ -1,24 +1,74 @@
 //! RMSNorm per head times a SiLU gate: `out = y / √(mean_head(y²) + ε) ⊙ w ⊙ silu(z)`.
-use crate::Result;
+//!
+//! Shapes: `y`, `z` (the gate) and `out` `[.., H·D]`, `w [D]` shared by the heads. dtype f32 (f64 in
+//! tests), accumulated in the same. With `i = 1/√(mean_head(y²) + ε)`, `σ = sigmoid(z)`, `g = z·σ` and
+//! `u = w ⊙ g ⊙ dout`, per head:
+//!
+//!     out = i·y ⊙ w ⊙ g                     dz = dout ⊙ i·y ⊙ w ⊙ σ(1 + z(1 − σ))
+//!     dy  = i·u − (i³/D)(u·y) y             dw += Σ i·y ⊙ g ⊙ dout
+//!
+//! Saved for backward: nothing but `y`, `z` and `w`.
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
 use candle_core::Tensor;
+
+use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::{Error, Result};
+
+const OP: &str = "gated_norm";
+
 /// `out [.., H·D]` of `y [.., H·D]`, `gate [.., H·D]`, `weight [D]` (shared by the heads).
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_y: &Tensor, _gate: &Tensor, _weight: &Tensor, _eps: f64) -> Result<Tensor> {
-    todo!()
+pub fn forward(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    check_shapes(y, gate, weight)?;
+    with_real!(real_dtype(OP, &[y, gate, weight])?, T => {
+        let mut out = output::<T>(y.elem_count());
+        read_all(OP, [y, gate, weight], |[y, gate, weight]| {
+            Ok(cpu::forward(y, gate, weight, eps, &mut out))
+        })?;
+        tensor(out, y.shape())
+    })
 }
+
 /// `(dy, dgate)`; adds to `dweight [D]`.
 ///
 /// # Errors
 /// As [`forward`].
 pub fn backward(
-    _y: &Tensor,
-    _gate: &Tensor,
-    _weight: &Tensor,
-    _eps: f64,
-    _dout: &Tensor,
-    _dweight: &Tensor,
+    y: &Tensor,
+    gate: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    dout: &Tensor,
+    dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    todo!()
+    check_shapes(y, gate, weight)?;
+    expect_shape(OP, "dout", dout, y.dims(), "[.., H·D]")?;
+    expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
+    with_real!(real_dtype(OP, &[y, gate, weight, dout, dweight])?, T => {
+        let (mut dy, mut dgate) = (output::<T>(y.elem_count()), output::<T>(y.elem_count()));
+        read_all(OP, [y, gate, weight, dout], |[y, gate, weight, dout]| {
+            let inputs = cpu::Backward { y, gate, weight, eps, dout };
+            update(OP, dweight, |dweight| Ok(cpu::backward(&inputs, &mut dy, &mut dgate, dweight)))
+        })?;
+        Ok((tensor(dy, y.shape())?, tensor(dgate, y.shape())?))
+    })
+}
+
+fn check_shapes(y: &Tensor, gate: &Tensor, weight: &Tensor) -> Result<()> {
+    let &[width] = weight.dims() else {
+        let got = weight.dims().to_vec();
+        return Err(Error::Shape { op: OP, argument: "weight", got, expected: "[D]".into() });
+    };
+    if !y.dims().last().is_some_and(|&last| width > 0 && last % width == 0) {
+        let expected = format!("[.., H·D], a multiple of D = {width}");
+        return Err(Error::Shape { op: OP, argument: "y", got: y.dims().to_vec(), expected });
+    }
+    expect_shape(OP, "gate", gate, y.dims(), "[.., H·D]")
 }

@@ -1,25 +1,68 @@
 //! RMSNorm: `y = x / √(mean(x²) + ε) ⊙ w`.
-use crate::Result;
+//!
+//! Shapes: `x [.., D]`, `w [D]`, `y [.., D]`; leading dimensions are rows. dtype f32 (f64 in tests),
+//! accumulated in the same. With `i = 1/√(mean(x²) + ε)` and `u = w ⊙ dy`, per row:
+//!
+//!     y = i·x ⊙ w        dx = i·u − (i³/D)(u·x) x        dw += Σ_rows i·x ⊙ dy
+//!
+//! Saved for backward: nothing but `x` and `w`; `i` costs less to compute again than to read.
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
 use candle_core::Tensor;
+
+use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::{Error, Result};
+
+const OP: &str = "rms_norm";
+
 /// `y [.., D]` of `x [.., D]`, `weight [D]`.
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_x: &Tensor, _weight: &Tensor, _eps: f64) -> Result<Tensor> {
-    todo!()
+pub fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    check_shapes(x, weight)?;
+    with_real!(real_dtype(OP, &[x, weight])?, T => {
+        let mut y = output::<T>(x.elem_count());
+        read_all(OP, [x, weight], |[x, weight]| Ok(cpu::forward(x, weight, eps, &mut y)))?;
+        tensor(y, x.shape())
+    })
 }
+
 /// `dx [.., D]`, with `residual [.., D]` (the gradient that bypasses the norm) added to it when given;
 /// adds to `dweight [D]`.
 ///
 /// # Errors
 /// As [`forward`].
 pub fn backward(
-    _x: &Tensor,
-    _weight: &Tensor,
-    _eps: f64,
-    _dy: &Tensor,
-    _residual: Option<&Tensor>,
-    _dweight: &Tensor,
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    dy: &Tensor,
+    residual: Option<&Tensor>,
+    dweight: &Tensor,
 ) -> Result<Tensor> {
-    todo!()
+    check_shapes(x, weight)?;
+    expect_shape(OP, "dy", dy, x.dims(), "[.., D]")?;
+    expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
+    let bypass = residual.unwrap_or(dy);
+    expect_shape(OP, "residual", bypass, x.dims(), "[.., D]")?;
+    with_real!(real_dtype(OP, &[x, weight, dy, bypass, dweight])?, T => {
+        let mut dx = output::<T>(x.elem_count());
+        read_all(OP, [x, weight, dy, bypass], |[x, weight, dy, bypass]| {
+            let inputs = cpu::Backward { x, weight, eps, dy, residual: residual.map(|_| bypass) };
+            update(OP, dweight, |dweight| Ok(cpu::backward(&inputs, &mut dx, dweight)))
+        })?;
+        tensor(dx, x.shape())
+    })
+}
+
+fn check_shapes(x: &Tensor, weight: &Tensor) -> Result<()> {
+    let Some(&width) = x.dims().last() else {
+        return Err(Error::Shape { op: OP, argument: "x", got: vec![], expected: "[.., D]".into() });
+    };
+    expect_shape(OP, "weight", weight, &[width], "[D]")
 }

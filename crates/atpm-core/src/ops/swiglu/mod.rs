@@ -1,17 +1,68 @@
 //! SwiGLU on one packed projection: `out = silu(x[.., :F]) ⊙ x[.., F:]`.
-use crate::Result;
+//!
+//! Shapes: `x [.., 2F]` (gate `g` first, then up `u`), `out [.., F]`; leading dimensions are rows.
+//! dtype f32 (f64 in tests). With `σ = sigmoid(g)`:
+//!
+//!     out = g·σ ⊙ u        dg = dout ⊙ u ⊙ σ(1 + g(1 − σ))        du = dout ⊙ g·σ
+//!
+//! Saved for backward: nothing but `x`.
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
 use candle_core::Tensor;
+
+use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, with_real};
+use crate::{Error, Result};
+
+const OP: &str = "swiglu";
+
 /// `out [.., F]` of `x [.., 2F]` (gate first, then up).
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_x: &Tensor) -> Result<Tensor> {
-    todo!()
+pub fn forward(x: &Tensor) -> Result<Tensor> {
+    let shape = halved(x)?;
+    with_real!(real_dtype(OP, &[x])?, T => {
+        let mut out = output::<T>(x.elem_count() / 2);
+        read_all(OP, [x], |[x]| Ok(cpu::forward(x, last(&shape), &mut out)))?;
+        tensor(out, shape)
+    })
 }
+
 /// `dx [.., 2F]` of `dout [.., F]`.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward(_x: &Tensor, _dout: &Tensor) -> Result<Tensor> {
-    todo!()
+pub fn backward(x: &Tensor, dout: &Tensor) -> Result<Tensor> {
+    let shape = halved(x)?;
+    expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
+    with_real!(real_dtype(OP, &[x, dout])?, T => {
+        let mut dx = output::<T>(x.elem_count());
+        read_all(OP, [x, dout], |[x, dout]| Ok(cpu::backward(x, dout, last(&shape), &mut dx)))?;
+        tensor(dx, x.shape())
+    })
+}
+
+/// The shape of `x` with half its last dimension.
+fn halved(x: &Tensor) -> Result<Vec<usize>> {
+    let mut shape = x.dims().to_vec();
+    match shape.last_mut() {
+        Some(width) if *width % 2 == 0 => *width /= 2,
+        _ => {
+            return Err(Error::Shape {
+                op: OP,
+                argument: "x",
+                got: shape,
+                expected: "[.., 2F], an even last dimension".into(),
+            });
+        }
+    }
+    Ok(shape)
+}
+
+fn last(shape: &[usize]) -> usize {
+    shape.last().copied().unwrap_or(0)
 }

@@ -49,7 +49,8 @@ fn losses_are_the_golden_ones() {
 
     let file = root.join("configs/debug.losses.json");
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        let about = "configs/debug.toml on `atpm-train data demo`, nats; see crates/atpm-train/tests/debug_run.rs";
+        let about =
+            "configs/debug.toml on `atpm-train data demo`, nats; see crates/atpm-train/tests/debug_run.rs";
         let golden = Golden { about: about.into(), losses, final_eval_loss };
         std::fs::write(file, serde_json::to_string_pretty(&golden).unwrap() + "\n").unwrap();
         return;

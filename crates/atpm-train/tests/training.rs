@@ -1,4 +1,5 @@
 //! Whole runs on demo shards.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -82,12 +83,14 @@ fn checkpoint_files(run_dir: &Path, step: u64) -> Vec<Vec<u8>> {
 }
 
 /// What must not depend on interruptions.
-fn essence(record: &Record) -> (u64, Option<f64>, f64, Option<f64>, u64, u64) {
+type Essence = (u64, Option<f64>, f64, Option<f64>, u64, u64);
+
+fn essence(record: &Record) -> Essence {
     let Record { step, loss, lr, grad_norm_preclip, tokens, target_tokens, .. } = *record;
     (step, loss, lr, grad_norm_preclip, tokens, target_tokens)
 }
 
-fn essences(run_dir: &Path) -> Vec<(u64, Option<f64>, f64, Option<f64>, u64, u64)> {
+fn essences(run_dir: &Path) -> Vec<Essence> {
     jsonl::read(run_dir).unwrap().iter().map(essence).collect()
 }
 

@@ -88,3 +88,59 @@ fn the_200m_config_passes_a_dry_run() {
     assert!(report["data"].as_str().unwrap().starts_with("not checked"), "{report}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+/// A run that would take hours, stopped as soon as it has recorded a step.
+#[cfg(unix)]
+mod signals {
+    use std::process::{Child, ExitStatus, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn start(folder: &Path) -> Child {
+        let demo = run_in(folder, &["data", "demo", "--train-bytes", "60000", "--val-bytes", "8000"]);
+        assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
+        let child = Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+            .args(["--config", &config("debug.toml"), "--set", "train.steps=100000000", "--json"])
+            .args(["--set", "eval.every=0"])
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let metrics = folder.join("runs/debug/metrics.jsonl");
+        wait_until(|| std::fs::metadata(&metrics).is_ok_and(|file| file.len() > 0));
+        child
+    }
+
+    fn wait_until(mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it never happened");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn send(child: &Child, signal: &str) {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn end(mut child: Child) -> ExitStatus {
+        wait_until(|| child.try_wait().unwrap().is_some());
+        child.wait().unwrap()
+    }
+
+    // O4: the first signal saves and exits with the documented code.
+    #[test]
+    fn a_signal_saves_at_the_next_step() {
+        for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+            let folder = tempfile::tempdir().unwrap();
+            let child = start(folder.path());
+            send(&child, signal);
+            assert_eq!(end(child).code(), Some(code));
+            let checkpoints = std::fs::read_dir(folder.path().join("runs/debug/checkpoints")).unwrap();
+            assert_eq!(checkpoints.count(), 1);
+        }
+    }
+}

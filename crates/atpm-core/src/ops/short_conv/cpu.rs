@@ -41,13 +41,34 @@ pub(super) struct OutputGradients<'a, T> {
 macro_rules! with_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
-            2 => { const $W: usize = 2; $body }
-            3 => { const $W: usize = 3; $body }
-            4 => { const $W: usize = 4; $body }
-            5 => { const $W: usize = 5; $body }
-            6 => { const $W: usize = 6; $body }
-            7 => { const $W: usize = 7; $body }
-            _ => { const $W: usize = 8; $body }
+            2 => {
+                const $W: usize = 2;
+                $body
+            }
+            3 => {
+                const $W: usize = 3;
+                $body
+            }
+            4 => {
+                const $W: usize = 4;
+                $body
+            }
+            5 => {
+                const $W: usize = 5;
+                $body
+            }
+            6 => {
+                const $W: usize = 6;
+                $body
+            }
+            7 => {
+                const $W: usize = 7;
+                $body
+            }
+            _ => {
+                const $W: usize = 8;
+                $body
+            }
         }
     };
 }
@@ -208,7 +229,7 @@ fn backward_state<T: Real, const W: usize>(
 /// One row of the batch.
 #[derive(Clone, Copy)]
 struct Row<'a, T, const W: usize> {
-    row: usize,
+    index: usize,
     tokens: usize,
     /// `[T,C]`.
     x: &'a [T],
@@ -223,7 +244,7 @@ impl<'a, T: Real, const W: usize> Row<'a, T, W> {
     fn new(inputs: &Inputs<'a, T>, row: usize, zeros: &'a [T]) -> Self {
         let Sizes { tokens, channels, .. } = inputs.sizes;
         Self {
-            row,
+            index: row,
             tokens,
             x: &inputs.x[row * tokens * channels..][..tokens * channels],
             state: inputs.state.map(|state| &state[row * (W - 1) * channels..][..(W - 1) * channels]),
@@ -262,14 +283,14 @@ impl<'a, T: Real, const W: usize> Row<'a, T, W> {
     #[inline(always)]
     fn of<'b>(&self, array: &'b [T], token: usize) -> &'b [T] {
         let channels = self.zeros.len();
-        &array[(self.row * self.tokens + token) * channels..][..channels]
+        &array[(self.index * self.tokens + token) * channels..][..channels]
     }
 
     /// This row's slot of a `[B,W−1,C]` array.
     #[inline(always)]
     fn slot<'b>(&self, array: &'b [T], slot: usize) -> &'b [T] {
         let channels = self.zeros.len();
-        &array[(self.row * (W - 1) + slot) * channels..][..channels]
+        &array[(self.index * (W - 1) + slot) * channels..][..channels]
     }
 }
 

@@ -33,7 +33,8 @@ enum Source<T> {
 }
 
 fn sources<T: Real>(pins: Pins) -> [Source<T>; 4] {
-    let pinned = |pin: Option<f64>, index| pin.map_or(Source::Logit(index), |value| Source::Pinned(T::of(value)));
+    let pinned =
+        |pin: Option<f64>, index| pin.map_or(Source::Logit(index), |value| Source::Pinned(T::of(value)));
     let beta_value = Source::Logit(if pins.tie_beta { 0 } else { 1 });
     [Source::Logit(0), beta_value, pinned(pins.rho, 2), pinned(pins.lambda, 3)]
 }
@@ -51,7 +52,8 @@ pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, controls: &mut [T]) {
 fn forward_rows<T: Real>(inputs: &Inputs<'_, T>, controls: &mut [T]) {
     let heads = inputs.a_log.len();
     let sources = sources(inputs.pins);
-    for (controls, logits) in controls.chunks_exact_mut(5 * heads).zip(inputs.logits.chunks_exact(5 * heads)) {
+    for (controls, logits) in controls.chunks_exact_mut(5 * heads).zip(inputs.logits.chunks_exact(5 * heads))
+    {
         let (log_alpha, strengths) = controls.split_at_mut(heads);
         let (x_alpha, logits) = logits.split_at(heads);
         for (head, (log_alpha, &x)) in log_alpha.iter_mut().zip(x_alpha).enumerate() {

@@ -48,8 +48,7 @@ impl Case {
         let controls = forward(logits, a_log, dt_bias, bias, self.pins)?;
         let [da, ddt, db] = [a_log, dt_bias, bias].map(|t| Tensor::zeros(t.shape(), t.dtype(), &Device::Cpu));
         let (da, ddt, db) = (da?, ddt?, db?);
-        let dlogits =
-            backward(logits, a_log, dt_bias, bias, self.pins, &self.dcontrols, &da, &ddt, &db)?;
+        let dlogits = backward(logits, a_log, dt_bias, bias, self.pins, &self.dcontrols, &da, &ddt, &db)?;
         Ok(vec![controls, dlogits, da, ddt, db])
     }
 }
@@ -137,10 +136,14 @@ fn extreme_gates_stay_finite() -> Result<()> {
             for (head, &a_log) in a_logs.iter().enumerate() {
                 let value = log_alpha[token * heads + head];
                 // In logarithms, so that the expectation itself cannot overflow.
-                let log_softplus = if x < -30.0 { x } else { f64::max(x, 0.0).max((1.0 + x.exp()).ln()).ln() };
+                let log_softplus =
+                    if x < -30.0 { x } else { f64::max(x, 0.0).max((1.0 + x.exp()).ln()).ln() };
                 let want = (a_log + log_softplus).min(700.0).exp().min(MAX_DECAY);
                 let close = (-value - want).abs() <= 1e-4 * want + 1e-30;
-                assert!(value.is_finite() && value <= 0.0 && close, "A_log {a_log}, x {x}: {value}, want −{want}");
+                assert!(
+                    value.is_finite() && value <= 0.0 && close,
+                    "A_log {a_log}, x {x}: {value}, want −{want}"
+                );
             }
         }
         for (name, gradient) in NAMES.iter().zip(&got[1..]) {
@@ -208,7 +211,10 @@ fn what_does_not_fit_is_refused_by_name() -> Result<()> {
     let [logits, a_log, dt_bias, bias] = &case.inputs;
     let flat = logits.reshape((1, 2, 3, 5))?;
     for (got, expected) in [
-        (forward(&flat, a_log, dt_bias, bias, case.pins), "`logits` has shape [1, 2, 3, 5], expected [B,T,5,H]"),
+        (
+            forward(&flat, a_log, dt_bias, bias, case.pins),
+            "`logits` has shape [1, 2, 3, 5], expected [B,T,5,H]",
+        ),
         (forward(logits, bias, dt_bias, bias, case.pins), "`a_log` has shape [4, 3], expected [H] = [3]"),
         (forward(logits, a_log, dt_bias, a_log, case.pins), "`bias` has shape [3], expected [4,H] = [4, 3]"),
         (

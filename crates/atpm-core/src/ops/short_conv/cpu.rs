@@ -41,13 +41,34 @@ pub(super) struct OutputGradients<'a, T> {
 macro_rules! with_width {
     ($width:expr, $W:ident => $body:expr) => {
         match $width {
-            2 => { const $W: usize = 2; $body }
-            3 => { const $W: usize = 3; $body }
-            4 => { const $W: usize = 4; $body }
-            5 => { const $W: usize = 5; $body }
-            6 => { const $W: usize = 6; $body }
-            7 => { const $W: usize = 7; $body }
-            _ => { const $W: usize = 8; $body }
+            2 => {
+                const $W: usize = 2;
+                $body
+            }
+            3 => {
+                const $W: usize = 3;
+                $body
+            }
+            4 => {
+                const $W: usize = 4;
+                $body
+            }
+            5 => {
+                const $W: usize = 5;
+                $body
+            }
+            6 => {
+                const $W: usize = 6;
+                $body
+            }
+            7 => {
+                const $W: usize = 7;
+                $body
+            }
+            _ => {
+                const $W: usize = 8;
+                $body
+            }
         }
     };
 }

@@ -214,7 +214,10 @@ fn what_does_not_fit_is_refused_by_name() -> Result<()> {
         (forward(x, &zeros(&[4, 4])?, None, segments), "`weight` has shape [4, 4], expected [C,W] = [3, 4]"),
         (forward(x, &zeros(&[3, 9])?, None, segments), "the width must be from 2 to 8, got 9"),
         (forward(x, &zeros(&[3, 1])?, None, segments), "the width must be from 2 to 8, got 1"),
-        (forward(x, weight, Some(x), segments), "`state` has shape [2, 5, 3], expected [B,W−1,C] = [2, 3, 3]"),
+        (
+            forward(x, weight, Some(x), segments),
+            "`state` has shape [2, 5, 3], expected [B,W−1,C] = [2, 3, 3]",
+        ),
         (forward(x, weight, None, &other), "document starts are for 2×6 tokens, but x has 2×5"),
         (backward(x, weight, None, segments, state, None, weight), "`dy` has shape [2, 3, 3]"),
         (backward(x, weight, None, segments, x, Some(x), weight), "`dfinal` has shape [2, 5, 3]"),

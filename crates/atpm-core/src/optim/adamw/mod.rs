@@ -51,13 +51,7 @@ impl Config {
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation, step 0.
-pub fn update(
-    config: &Config,
-    parameter: &Tensor,
-    m: &Tensor,
-    v: &Tensor,
-    gradient: &Tensor,
-) -> Result<()> {
+pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradient: &Tensor) -> Result<()> {
     if config.step == 0 {
         return Err(Error::Argument { op: OP, problem: "steps count from 1, got step 0".into() });
     }

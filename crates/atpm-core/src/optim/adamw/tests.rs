@@ -6,15 +6,8 @@ use super::{Config, reference, squared_norm, update};
 use crate::Result;
 use crate::testing::{Random, assert_close, assert_same_bits, assert_same_on_any_thread_count, layouts};
 
-const CONFIG: Config = Config {
-    lr: 1e-2,
-    beta1: 0.9,
-    beta2: 0.95,
-    eps: 1e-8,
-    weight_decay: 0.1,
-    grad_scale: 0.7,
-    step: 1,
-};
+const CONFIG: Config =
+    Config { lr: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, grad_scale: 0.7, step: 1 };
 
 struct State {
     parameter: Tensor,

@@ -3,7 +3,7 @@
 
 use rayon::prelude::*;
 
-use super::{IGNORE, Options, Sizes};
+use super::{IGNORE, Sizes};
 use crate::elements::output;
 use crate::vector::{LANES, Mat, MatMut, Real, Threads, exp, fold, matmul, vectorize};
 
@@ -25,6 +25,13 @@ pub(super) struct Inputs<'a, T> {
     pub(super) sizes: Sizes,
 }
 
+/// What is differentiated: `scale · Σ_tokens (loss + z_loss·lse²)`.
+#[derive(Clone, Copy)]
+pub(super) struct Objective {
+    pub(super) scale: f64,
+    pub(super) z_loss: f64,
+}
+
 /// Writes the token losses.
 pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, losses: &mut [T]) {
     let vocabulary = inputs.sizes.vocabulary;
@@ -39,8 +46,7 @@ pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, losses: &mut [T]) {
 /// Writes the token losses and `dx`, adds to `dweight`.
 pub(super) fn forward_backward<T: Real>(
     inputs: &Inputs<'_, T>,
-    scale: f64,
-    options: Options,
+    objective: Objective,
     losses: &mut [T],
     dx: &mut [T],
     dweight: &mut [T],
@@ -50,7 +56,7 @@ pub(super) fn forward_backward<T: Real>(
         let tokens = logits.len() / vocabulary;
         let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
         rows.zip(&inputs.targets[start..]).for_each(|((logits, loss), &target)| {
-            *loss = vectorize(|| token_gradient(logits, target, scale, options));
+            *loss = vectorize(|| token_gradient(logits, target, objective));
         });
         let block = start * width..(start + tokens) * width;
         let gradient = Mat::dense(&*logits, tokens, vocabulary);
@@ -96,7 +102,7 @@ fn token_loss<T: Real>(logits: &mut [T], target: u32) -> T {
 
 /// The loss of one token; its logits become their gradient.
 #[inline(always)]
-fn token_gradient<T: Real>(logits: &mut [T], target: u32, scale: f64, options: Options) -> T {
+fn token_gradient<T: Real>(logits: &mut [T], target: u32, objective: Objective) -> T {
     if target == IGNORE {
         logits.fill(T::zero());
         return T::zero();
@@ -105,7 +111,8 @@ fn token_gradient<T: Real>(logits: &mut [T], target: u32, scale: f64, options: O
     let max = maximum(logits);
     let sum = exponentiate(logits, max);
     let lse = max.wide() + sum.ln();
-    let factor = T::of(scale * (1.0 + 2.0 * options.z_loss * lse) / sum);
+    let Objective { scale, z_loss } = objective;
+    let factor = T::of(scale * (1.0 + 2.0 * z_loss * lse) / sum);
     for logit in logits.iter_mut() {
         *logit = *logit * factor;
     }

@@ -18,7 +18,7 @@ mod tests;
 
 use candle_core::{DType, Tensor};
 
-use crate::elements::{expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "cross_entropy";
@@ -40,16 +40,18 @@ pub struct Options {
 /// A target ≥ V other than [`IGNORE`], shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor, weight: &Tensor, targets: &Tensor) -> Result<Tensor> {
     let sizes = check(x, weight, targets)?;
-    with_real!(real_dtype(OP, &[x, weight])?, T => {
-        let mut losses = output::<T>(sizes.tokens);
-        read(OP, targets, |targets: &[u32]| {
-            check_targets(targets, sizes.vocabulary)?;
-            read_all(OP, [x, weight], |[x, weight]| {
-                Ok(cpu::forward(&cpu::Inputs { x, weight, targets, sizes }, &mut losses))
-            })
-        })?;
-        tensor(losses, sizes.tokens)
-    })
+    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, targets, sizes))
+}
+
+fn forward_as<T: Element>(x: &Tensor, weight: &Tensor, targets: &Tensor, sizes: Sizes) -> Result<Tensor> {
+    let mut losses = output::<T>(sizes.tokens);
+    read(OP, targets, |targets: &[u32]| {
+        read_all(OP, [x, weight], |[x, weight]| {
+            cpu::forward(&cpu::Inputs { x, weight, targets, sizes }, &mut losses);
+            Ok(())
+        })
+    })?;
+    tensor(losses, sizes.tokens)
 }
 
 /// Token losses, and the gradient `dx [N, D]` of `scale · Σ_tokens (loss + z_loss·lse²)`; adds to `dweight [V, D]`.
@@ -67,19 +69,30 @@ pub fn forward_backward(
 ) -> Result<(Tensor, Tensor)> {
     let sizes = check(x, weight, targets)?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[V, D]")?;
-    with_real!(real_dtype(OP, &[x, weight, dweight])?, T => {
-        let (mut losses, mut dx) = (output::<T>(sizes.tokens), output::<T>(x.elem_count()));
-        read(OP, targets, |targets: &[u32]| {
-            check_targets(targets, sizes.vocabulary)?;
-            read_all(OP, [x, weight], |[x, weight]| {
-                let inputs = cpu::Inputs { x, weight, targets, sizes };
-                update(OP, dweight, |dweight| {
-                    Ok(cpu::forward_backward(&inputs, scale, options, &mut losses, &mut dx, dweight))
-                })
+    let objective = cpu::Objective { scale, z_loss: options.z_loss };
+    let dtype = real_dtype(OP, &[x, weight, dweight])?;
+    with_real!(dtype, T => forward_backward_as::<T>(x, weight, targets, sizes, objective, dweight))
+}
+
+fn forward_backward_as<T: Element>(
+    x: &Tensor,
+    weight: &Tensor,
+    targets: &Tensor,
+    sizes: Sizes,
+    objective: cpu::Objective,
+    dweight: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let (mut losses, mut dx) = (output::<T>(sizes.tokens), output::<T>(x.elem_count()));
+    read(OP, targets, |targets: &[u32]| {
+        read_all(OP, [x, weight], |[x, weight]| {
+            let inputs = cpu::Inputs { x, weight, targets, sizes };
+            update(OP, dweight, |dweight| {
+                cpu::forward_backward(&inputs, objective, &mut losses, &mut dx, dweight);
+                Ok(())
             })
-        })?;
-        Ok((tensor(losses, sizes.tokens)?, tensor(dx, x.shape())?))
-    })
+        })
+    })?;
+    Ok((tensor(losses, sizes.tokens)?, tensor(dx, x.shape())?))
 }
 
 /// `N`, `D` and `V`.
@@ -101,6 +114,7 @@ fn check(x: &Tensor, weight: &Tensor, targets: &Tensor) -> Result<Sizes> {
     if targets.dtype() != DType::U32 {
         return Err(Error::Dtype { op: OP, got: format!("{:?}", targets.dtype()), expected: "u32 targets" });
     }
+    read(OP, targets, |targets: &[u32]| check_targets(targets, vocabulary))?;
     Ok(Sizes { tokens, width, vocabulary })
 }
 

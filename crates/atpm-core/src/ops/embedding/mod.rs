@@ -13,7 +13,7 @@ mod tests;
 
 use candle_core::{DType, Tensor};
 
-use crate::elements::{expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, output, read, real_dtype, tensor, update, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "embedding";
@@ -24,14 +24,19 @@ const OP: &str = "embedding";
 /// An id ≥ V (with its position), shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let (rows, width) = check(ids, table, "table")?;
-    with_real!(real_dtype(OP, &[table])?, T => {
-        let mut y = output::<T>(ids.elem_count() * width);
-        read(OP, ids, |ids: &[u32]| {
-            check_ids(ids, rows)?;
-            read_all(OP, [table], |[table]| Ok(cpu::forward(ids, table, width, &mut y)))
-        })?;
-        tensor(y, with_width(ids, width))
-    })
+    read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
+    with_real!(real_dtype(OP, &[table])?, T => forward_as::<T>(ids, table, width))
+}
+
+fn forward_as<T: Element>(ids: &Tensor, table: &Tensor, width: usize) -> Result<Tensor> {
+    let mut y = output::<T>(ids.elem_count() * width);
+    read(OP, ids, |ids: &[u32]| {
+        read(OP, table, |table| {
+            cpu::forward(ids, table, width, &mut y);
+            Ok(())
+        })
+    })?;
+    tensor(y, with_width(ids, width))
 }
 
 /// Adds `dy [.., D]` to the rows of `dtable [V, D]`, each row in token order (deterministic).
@@ -41,11 +46,16 @@ pub fn forward(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
 pub fn backward(ids: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let (rows, width) = check(ids, dtable, "dtable")?;
     expect_shape(OP, "dy", dy, &with_width(ids, width), "[.., D]")?;
-    with_real!(real_dtype(OP, &[dy, dtable])?, T => {
-        read(OP, ids, |ids: &[u32]| {
-            check_ids(ids, rows)?;
-            read_all(OP, [dy], |[dy]: [&[T]; 1]| {
-                update(OP, dtable, |dtable| Ok(cpu::backward(ids, dy, width, dtable)))
+    read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
+    with_real!(real_dtype(OP, &[dy, dtable])?, T => backward_as::<T>(ids, dy, dtable, width))
+}
+
+fn backward_as<T: Element>(ids: &Tensor, dy: &Tensor, dtable: &Tensor, width: usize) -> Result<()> {
+    read(OP, ids, |ids: &[u32]| {
+        read(OP, dy, |dy: &[T]| {
+            update(OP, dtable, |dtable| {
+                cpu::backward(ids, dy, width, dtable);
+                Ok(())
             })
         })
     })

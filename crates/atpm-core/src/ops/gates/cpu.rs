@@ -35,7 +35,7 @@ enum Source<T> {
 fn sources<T: Real>(pins: Pins) -> [Source<T>; 4] {
     let pinned =
         |pin: Option<f64>, index| pin.map_or(Source::Logit(index), |value| Source::Pinned(T::of(value)));
-    let beta_value = Source::Logit(if pins.tie_beta { 0 } else { 1 });
+    let beta_value = Source::Logit(usize::from(!pins.tie_beta));
     [Source::Logit(0), beta_value, pinned(pins.rho, 2), pinned(pins.lambda, 3)]
 }
 

@@ -20,7 +20,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::blocks::add;
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "gates";
@@ -52,13 +53,17 @@ pub fn forward(
     pins: Pins,
 ) -> Result<Tensor> {
     check_shapes(logits, [a_log, dt_bias, bias], ["a_log", "dt_bias", "bias"])?;
-    with_real!(real_dtype(OP, &[logits, a_log, dt_bias, bias])?, T => {
-        let mut controls = output::<T>(logits.elem_count());
-        read_all(OP, [logits, a_log, dt_bias, bias], |[logits, a_log, dt_bias, bias]| {
-            Ok(cpu::forward(&cpu::Inputs { logits, a_log, dt_bias, bias, pins }, &mut controls))
-        })?;
-        tensor(controls, logits.shape())
-    })
+    let inputs = [logits, a_log, dt_bias, bias];
+    with_real!(real_dtype(OP, &inputs)?, T => forward_as::<T>(inputs, pins))
+}
+
+fn forward_as<T: Element>(inputs: [&Tensor; 4], pins: Pins) -> Result<Tensor> {
+    let mut controls = output::<T>(inputs[0].elem_count());
+    read_all(OP, inputs, |[logits, a_log, dt_bias, bias]| {
+        cpu::forward(&cpu::Inputs { logits, a_log, dt_bias, bias, pins }, &mut controls);
+        Ok(())
+    })?;
+    tensor(controls, inputs[0].shape())
 }
 
 /// `dlogits [B,T,5,H]`; adds to `da_log`, `ddt_bias`, `dbias`.
@@ -80,21 +85,27 @@ pub fn backward(
     check_shapes(logits, [a_log, dt_bias, bias], ["a_log", "dt_bias", "bias"])?;
     check_shapes(logits, [da_log, ddt_bias, dbias], ["da_log", "ddt_bias", "dbias"])?;
     expect_shape(OP, "dcontrols", dcontrols, logits.dims(), "[B,T,5,H]")?;
-    let all = [logits, a_log, dt_bias, bias, dcontrols, da_log, ddt_bias, dbias];
-    with_real!(real_dtype(OP, &all)?, T => {
-        let mut dlogits = output::<T>(logits.elem_count());
-        let inputs = [logits, a_log, dt_bias, bias, dcontrols];
-        let sums = read_all(OP, inputs, |[logits, a_log, dt_bias, bias, dcontrols]| {
-            let inputs = cpu::Inputs { logits, a_log, dt_bias, bias, pins };
-            Ok(cpu::backward(&inputs, dcontrols, &mut dlogits))
+    let dtype = real_dtype(OP, &[logits, a_log, dt_bias, bias, dcontrols, da_log, ddt_bias, dbias])?;
+    let (inputs, sums) = ([logits, a_log, dt_bias, bias, dcontrols], [da_log, ddt_bias, dbias]);
+    with_real!(dtype, T => backward_as::<T>(inputs, pins, sums))
+}
+
+fn backward_as<T: Element>(inputs: [&Tensor; 5], pins: Pins, sums: [&Tensor; 3]) -> Result<Tensor> {
+    let mut dlogits = output::<T>(inputs[0].elem_count());
+    let gradients = read_all(OP, inputs, |[logits, a_log, dt_bias, bias, dcontrols]| {
+        let inputs = cpu::Inputs { logits, a_log, dt_bias, bias, pins };
+        Ok(cpu::backward(&inputs, dcontrols, &mut dlogits))
+    })?;
+    let mut rest = gradients.as_slice();
+    for sum in sums {
+        let (gradient, after) = rest.split_at(sum.elem_count());
+        update(OP, sum, |sum| {
+            add(gradient, sum);
+            Ok(())
         })?;
-        let (dalpha, sigmoids) = sums.split_at(2 * a_log.elem_count());
-        let (a_log_sum, dt_bias_sum) = dalpha.split_at(a_log.elem_count());
-        for (gradient, sum) in [(da_log, a_log_sum), (ddt_bias, dt_bias_sum), (dbias, sigmoids)] {
-            update(OP, gradient, |gradient: &mut [T]| Ok(crate::blocks::add(sum, gradient)))?;
-        }
-        tensor(dlogits, logits.shape())
-    })
+        rest = after;
+    }
+    tensor(dlogits, inputs[0].shape())
 }
 
 fn check_shapes(logits: &Tensor, parameters: [&Tensor; 3], names: [&'static str; 3]) -> Result<()> {

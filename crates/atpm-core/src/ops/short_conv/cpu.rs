@@ -229,7 +229,7 @@ fn backward_state<T: Real, const W: usize>(
 /// One row of the batch.
 #[derive(Clone, Copy)]
 struct Row<'a, T, const W: usize> {
-    row: usize,
+    index: usize,
     tokens: usize,
     /// `[T,C]`.
     x: &'a [T],
@@ -244,7 +244,7 @@ impl<'a, T: Real, const W: usize> Row<'a, T, W> {
     fn new(inputs: &Inputs<'a, T>, row: usize, zeros: &'a [T]) -> Self {
         let Sizes { tokens, channels, .. } = inputs.sizes;
         Self {
-            row,
+            index: row,
             tokens,
             x: &inputs.x[row * tokens * channels..][..tokens * channels],
             state: inputs.state.map(|state| &state[row * (W - 1) * channels..][..(W - 1) * channels]),
@@ -283,14 +283,14 @@ impl<'a, T: Real, const W: usize> Row<'a, T, W> {
     #[inline(always)]
     fn of<'b>(&self, array: &'b [T], token: usize) -> &'b [T] {
         let channels = self.zeros.len();
-        &array[(self.row * self.tokens + token) * channels..][..channels]
+        &array[(self.index * self.tokens + token) * channels..][..channels]
     }
 
     /// This row's slot of a `[B,W−1,C]` array.
     #[inline(always)]
     fn slot<'b>(&self, array: &'b [T], slot: usize) -> &'b [T] {
         let channels = self.zeros.len();
-        &array[(self.row * (W - 1) + slot) * channels..][..channels]
+        &array[(self.index * (W - 1) + slot) * channels..][..channels]
     }
 }
 

@@ -17,7 +17,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result, Segments};
 
 const OP: &str = "short_conv";
@@ -38,16 +38,25 @@ pub fn forward(
     segments: &Segments,
 ) -> Result<(Tensor, Tensor)> {
     let sizes = Sizes::check(x, weight, segments)?;
-    let given = state.map(|state| sizes.check_state("state", state)).transpose()?.unwrap_or(x);
-    with_real!(real_dtype(OP, &[x, weight, given])?, T => {
-        let (mut y, mut last) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
-        read_all(OP, [x, weight, given], |[x, weight, given]| {
-            let state = state.map(|_| given);
-            cpu::forward(&cpu::Inputs { x, weight, state, segments, sizes }, &mut y, &mut last);
-            Ok(())
-        })?;
-        Ok((tensor(y, x.shape())?, tensor(last, &sizes.state_shape())?))
-    })
+    sizes.check_state("state", state)?;
+    let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x)])?;
+    with_real!(dtype, T => forward_as::<T>(x, weight, state, segments, sizes))
+}
+
+fn forward_as<T: Element>(
+    x: &Tensor,
+    weight: &Tensor,
+    state: Option<&Tensor>,
+    segments: &Segments,
+    sizes: Sizes,
+) -> Result<(Tensor, Tensor)> {
+    let (mut y, mut last) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
+    read_all(OP, [x, weight, state.unwrap_or(x)], |[x, weight, given]| {
+        let state = state.map(|_| given);
+        cpu::forward(&cpu::Inputs { x, weight, state, segments, sizes }, &mut y, &mut last);
+        Ok(())
+    })?;
+    Ok((tensor(y, x.shape())?, tensor(last, &sizes.state_shape())?))
 }
 
 /// `(dx, dstate)`; `dfinal [B,W−1,C]` is the final state's gradient if it has one; adds to `dweight [C,W]`.
@@ -65,22 +74,34 @@ pub fn backward(
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
     let sizes = Sizes::check(x, weight, segments)?;
-    let given = state.map(|state| sizes.check_state("state", state)).transpose()?.unwrap_or(x);
-    let last = dfinal.map(|dfinal| sizes.check_state("dfinal", dfinal)).transpose()?.unwrap_or(x);
+    sizes.check_state("state", state)?;
+    sizes.check_state("dfinal", dfinal)?;
     expect_shape(OP, "dy", dy, x.dims(), "[B,T,C]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[C,W]")?;
-    with_real!(real_dtype(OP, &[x, weight, given, dy, last, dweight])?, T => {
-        let (mut dx, mut dstate) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
-        read_all(OP, [x, weight, given, dy, last], |[x, weight, given, dy, last]| {
-            let inputs = cpu::Inputs { x, weight, state: state.map(|_| given), segments, sizes };
-            let gradients = cpu::OutputGradients { dy, dfinal: dfinal.map(|_| last) };
-            update(OP, dweight, |dweight| {
-                cpu::backward(&inputs, &gradients, &mut dx, &mut dstate, dweight);
-                Ok(())
-            })
-        })?;
-        Ok((tensor(dx, x.shape())?, tensor(dstate, &sizes.state_shape())?))
-    })
+    let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x), dweight])?;
+    let inputs = (x, weight, state);
+    with_real!(dtype, T => backward_as::<T>(inputs, segments, sizes, dy, dfinal, dweight))
+}
+
+fn backward_as<T: Element>(
+    (x, weight, state): (&Tensor, &Tensor, Option<&Tensor>),
+    segments: &Segments,
+    sizes: Sizes,
+    dy: &Tensor,
+    dfinal: Option<&Tensor>,
+    dweight: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let (mut dx, mut dstate) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
+    let tensors = [x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x)];
+    read_all(OP, tensors, |[x, weight, given, dy, last]| {
+        let inputs = cpu::Inputs { x, weight, state: state.map(|_| given), segments, sizes };
+        let gradients = cpu::OutputGradients { dy, dfinal: dfinal.map(|_| last) };
+        update(OP, dweight, |dweight| {
+            cpu::backward(&inputs, &gradients, &mut dx, &mut dstate, dweight);
+            Ok(())
+        })
+    })?;
+    Ok((tensor(dx, x.shape())?, tensor(dstate, &sizes.state_shape())?))
 }
 
 /// `B`, `T`, `C` and `W`.
@@ -113,9 +134,8 @@ impl Sizes {
         Ok(Self { batch, tokens, channels, width })
     }
 
-    fn check_state<'a>(&self, argument: &'static str, state: &'a Tensor) -> Result<&'a Tensor> {
-        expect_shape(OP, argument, state, &self.state_shape(), "[B,W−1,C]")?;
-        Ok(state)
+    fn check_state(&self, argument: &'static str, state: Option<&Tensor>) -> Result<()> {
+        state.map_or(Ok(()), |state| expect_shape(OP, argument, state, &self.state_shape(), "[B,W−1,C]"))
     }
 
     fn state_shape(&self) -> [usize; 3] {

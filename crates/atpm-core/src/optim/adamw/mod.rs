@@ -63,7 +63,10 @@ pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradi
     read(OP, gradient, |gradient: &[f32]| {
         write(OP, parameter, |parameter: &mut [f32]| {
             write(OP, m, |m: &mut [f32]| {
-                write(OP, v, |v: &mut [f32]| Ok(cpu::update(config, parameter, m, v, gradient)))
+                write(OP, v, |v: &mut [f32]| {
+                    cpu::update(config, parameter, m, v, gradient);
+                    Ok(())
+                })
             })
         })
     })

@@ -6,7 +6,6 @@ fn main() {
     cargo_says("rerun-if-changed=build.rs");
 }
 
-#[expect(clippy::print_stdout, reason = "how a build script talks to cargo")]
 fn cargo_says(instruction: &str) {
     println!("cargo::{instruction}");
 }

@@ -100,3 +100,58 @@ pub struct PositionLoss {
     /// Target tokens.
     pub target_tokens: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field_names(value: &serde_json::Value, names: &mut Vec<String>) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    names.push(name.clone());
+                    field_names(value, names);
+                }
+            }
+            serde_json::Value::Array(values) => values.iter().for_each(|value| field_names(value, names)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_every_field() {
+        let page = include_str!("../../../../docs/metrics.md");
+        let memory = atpm_model::MemoryHealth {
+            half_life: 0.0,
+            half_life_min: 0.0,
+            half_life_max: 0.0,
+            rho: 0.0,
+            lambda: 0.0,
+            beta_key: 0.0,
+            beta_value: 0.0,
+            address_norm: 0.0,
+            address_norm_max: 0.0,
+            state_norm: 0.0,
+            state_norm_max: 0.0,
+        };
+        let by_position = vec![PositionLoss { to: Some(0), ..PositionLoss::default() }];
+        let record = Record {
+            loss: Some(0.0),
+            grad_norm_preclip: Some(0.0),
+            skipped: Some(Skip::NoTargets),
+            tokens_per_s: Some(0.0),
+            gflop_per_s: Some(0.0),
+            data_wait_share: Some(0.0),
+            resumed_from: Some(0),
+            eval: Some(Evaluation { by_position, ..Evaluation::default() }),
+            layers: Some(vec![LayerTelemetry { layer: 0, memory }]),
+            ..Record::default()
+        };
+        let mut names = Vec::new();
+        field_names(&serde_json::to_value(record).unwrap(), &mut names);
+        assert!(names.len() > 30, "{names:?}");
+        for name in names {
+            assert!(page.contains(&format!("{name}`")), "docs/metrics.md lacks `{name}`");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! What a person sees while a run trains: a bar on a terminal, plain lines elsewhere.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -70,10 +71,10 @@ fn describe(record: &Record, to_go: Option<Duration>) -> String {
         number(record.tokens_per_s, 0),
     );
     if let Some(time) = to_go {
-        text += &format!(" ETA {}", clock(time));
+        let _ = write!(text, " ETA {}", clock(time));
     }
     if record.skipped_steps > 0 {
-        text += &format!(" ({} skipped)", record.skipped_steps);
+        let _ = write!(text, " ({} skipped)", record.skipped_steps);
     }
     text
 }

@@ -4,6 +4,8 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod exit;
+#[cfg(test)]
+mod flags;
 pub mod folder;
 pub mod logging;
 pub mod threads;

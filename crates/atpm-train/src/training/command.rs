@@ -20,7 +20,8 @@ use crate::run::threads;
 /// What `--dry-run --json` prints.
 #[derive(Debug, Serialize)]
 struct DryRun {
-    dry_run: bool,
+    #[serde(rename = "dry_run")]
+    planned_only: bool,
     #[serde(flatten)]
     estimate: EstimateReport,
     /// `checked`, or why the shards could not be.
@@ -50,20 +51,18 @@ fn report(outcome: &Outcome, json: bool) -> anyhow::Result<()> {
     if json {
         output::json(outcome)?;
     }
-    match outcome.stopped {
-        Stopped::Signal(signal) => Err(Interrupted(signal).into()),
-        _ => {
-            tracing::info!("done at step {} of {}", outcome.step, outcome.run_dir.display());
-            Ok(())
-        }
+    if let Stopped::Signal(signal) = outcome.stopped {
+        return Err(Interrupted(signal).into());
     }
+    tracing::info!("done at step {} of {}", outcome.step, outcome.run_dir.display());
+    Ok(())
 }
 
 fn dry_run(run: &Run, json: bool) -> anyhow::Result<()> {
     let (run, estimate) = sketch(run)?;
     let data = check_data(&run)?;
     if json {
-        return output::json(&DryRun { dry_run: true, estimate: estimate.report(), data });
+        return output::json(&DryRun { planned_only: true, estimate: estimate.report(), data });
     }
     output::line(estimate.render())?;
     output::line(format_args!("data: {data}"))

@@ -12,6 +12,8 @@ pub mod session;
 pub mod setup;
 pub mod signals;
 mod step;
+#[cfg(test)]
+mod tests;
 pub mod trainer;
 
 pub use session::{Outcome, Stopped, train};

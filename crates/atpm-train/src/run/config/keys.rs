@@ -1,5 +1,7 @@
 //! Every key of a run's settings: type, range, default, meaning. The only place where a default stands.
 
+use std::fmt::Write as _;
+
 use toml::Value;
 
 use self::Default::{Absent, Of, Required};
@@ -212,7 +214,7 @@ pub fn table(section: &str) -> String {
             Absent(meaning) => format!("not set: {meaning}"),
             Required => "**required**".into(),
         };
-        table += &format!("| `{}` | {} | {default} | {} |\n", key.name, key.kind.words(), key.help);
+        let _ = writeln!(table, "| `{}` | {} | {default} | {} |", key.name, key.kind.words(), key.help);
     }
     table
 }

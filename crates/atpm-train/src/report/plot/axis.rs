@@ -54,7 +54,8 @@ pub fn ticks(span: Span, about: usize) -> Vec<f64> {
     let step = factor * power;
     let (first, last) = ((span.low / step).ceil(), (span.high / step + 1e-9).floor());
     let marks = std::iter::successors(Some(first), |mark| Some(mark + 1.0));
-    marks.take_while(|&mark| mark <= last).map(|mark| mark * step).collect()
+    // The bound ends the series where a value is so large that adding one changes nothing.
+    marks.take_while(|&mark| mark <= last).take(64).map(|mark| mark * step).collect()
 }
 
 /// Labels of evenly spaced ticks, with as many decimals as tell them apart.

@@ -33,7 +33,8 @@ pub(crate) fn read_all<T: candle_core::WithDType, R, const N: usize>(
     tensors: [&Tensor; N],
     body: impl FnOnce([&[T]; N]) -> Result<R>,
 ) -> Result<R> {
-    let tensors = tensors.iter().map(|tensor| tensor.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
+    let tensors =
+        tensors.iter().map(|tensor| tensor.contiguous()).collect::<candle_core::Result<Vec<_>>>()?;
     let guards: Vec<_> = tensors.iter().map(Tensor::storage_and_layout).collect();
     let mut slices: [&[T]; N] = [&[]; N];
     for (slice, (storage, layout)) in slices.iter_mut().zip(&guards) {
@@ -52,6 +53,45 @@ pub(crate) fn read_all<T: candle_core::WithDType, R, const N: usize>(
 /// Another dtype, or a tensor that is not on the CPU.
 pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     read("read", tensor, |values: &[f32]| Ok(values.to_vec()))
+}
+
+/// Overwrites the elements of a contiguous f32 CPU tensor in place, in row-major order; every clone of the
+/// tensor sees the change.
+///
+/// # Errors
+/// Another dtype, a tensor that is not contiguous or not on the CPU, or another number of elements.
+pub fn overwrite_f32(tensor: &Tensor, elements: &[f32]) -> Result<()> {
+    update("overwrite", tensor, |values: &mut [f32]| {
+        if values.len() != elements.len() {
+            let problem = format!("{} elements for a tensor of {}", elements.len(), values.len());
+            return Err(Error::Argument { op: "overwrite", problem });
+        }
+        values.copy_from_slice(elements);
+        Ok(())
+    })
+}
+
+/// Adds `delta` to a gradient buffer of the same shape and dtype, in place.
+///
+/// # Errors
+/// Shapes or dtypes that differ, a buffer that is not contiguous or not on the CPU.
+pub fn accumulate(gradient: &Tensor, delta: &Tensor) -> Result<()> {
+    expect_shape("accumulate", "delta", delta, gradient.dims(), "the gradient's")?;
+    match real_dtype("accumulate", &[gradient, delta])? {
+        DType::F64 => accumulate_as::<f64>(gradient, delta),
+        _ => accumulate_as::<f32>(gradient, delta),
+    }
+}
+
+fn accumulate_as<T: Element>(gradient: &Tensor, delta: &Tensor) -> Result<()> {
+    read("accumulate", delta, |delta: &[T]| {
+        update("accumulate", gradient, |gradient: &mut [T]| {
+            for (sum, &term) in gradient.iter_mut().zip(delta) {
+                *sum += term;
+            }
+            Ok(())
+        })
+    })
 }
 
 /// A new CPU tensor of these elements.

@@ -31,8 +31,12 @@ impl Segments {
                 let problem = format!("a document starts at {late}, but the row has {tokens} tokens");
                 return Err(Error::Segments { row, problem });
             }
-            if let Some(pair) = positions.windows(2).find(|pair| pair[0] >= pair[1]) {
-                let problem = format!("starts must ascend, found {} then {}", pair[0], pair[1]);
+            if let Some((first, second)) = positions
+                .iter()
+                .zip(&positions[1.min(positions.len())..])
+                .find(|(first, second)| first >= second)
+            {
+                let problem = format!("starts must ascend, found {first} then {second}");
                 return Err(Error::Segments { row, problem });
             }
         }

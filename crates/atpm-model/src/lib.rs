@@ -1,41 +1,41 @@
 //! The decoder: embedding, blocks of ATPM mixer and SwiGLU, head with loss.
 //!
-//! The backward is written, not taped: a model is a chain of [`Layer`]s. Shapes: `B` rows, `T` tokens,
-//! `d` model width.
+//! The backward is written, not taped: a model is a chain of [`Layer`]s. Shapes: `B` rows, `T`
+//! tokens, `d` model width.
+//!
+//! Rooms, in reading order:
+//! - [`config`]: the `[model]` section
+//! - [`layer`]: the seam, and activation checkpointing
+//! - [`block`], [`mixer`], [`mlp`]: one block
+//! - [`decoder`]: the whole, trained and decoded
+//! - [`parameter`], [`names`], [`init`]: trainable tensors, their decay groups and initial values
+//! - [`decode`], [`telemetry`]: what a model remembers, and how that memory fares
+//! - [`flops`], [`memory`]: what a step costs, before it runs
+//! - [`autograd`]: a layer from plain candle operations, for research
 
-use candle_core::Tensor;
-
+pub mod autograd;
+pub mod block;
+pub mod config;
+pub mod decode;
+pub mod decoder;
 mod error;
+pub mod flops;
+pub mod init;
+pub mod layer;
+pub mod memory;
+pub mod mixer;
+pub mod mlp;
+pub mod names;
+pub mod parameter;
+pub mod telemetry;
+
+pub use autograd::Autograd;
+pub use config::ModelConfig;
+pub use decode::DecodeState;
+pub use decoder::{ATPM, Decoder, MixerKind, StepOutput, specs, specs_with};
 pub use error::{Error, Result};
-
-/// One trainable tensor. Clones share storage, so a layer and the optimiser see the same numbers.
-#[derive(Debug, Clone)]
-pub struct Parameter {
-    /// Its name in checkpoints and exports, such as `blocks.3.mixer.out.weight`.
-    pub name: String,
-    /// f32 master value.
-    pub value: Tensor,
-    /// f32 gradient of the same shape; backward passes add into it.
-    pub gradient: Tensor,
-    /// Whether weight decay applies.
-    pub decay: bool,
-}
-
-/// What a layer keeps between its forward and its backward pass.
-pub struct Saved(Box<dyn std::any::Any + Send>);
-
-/// A differentiable map `[B,T,d] → [B,T,d]` with its own parameters.
-pub trait Layer: Send + Sync {
-    /// The output, and what backward needs.
-    ///
-    /// # Errors
-    /// Whatever its ops refuse.
-    fn forward(&self, x: &Tensor, segments: &atpm_core::Segments) -> Result<(Tensor, Saved)>;
-    /// The input's gradient; adds parameter gradients into their buffers.
-    ///
-    /// # Errors
-    /// Whatever its ops refuse, or a `saved` of another layer.
-    fn backward(&self, saved: Saved, dy: &Tensor, segments: &atpm_core::Segments) -> Result<Tensor>;
-    /// The layer's parameters, in a fixed order.
-    fn parameters(&self) -> Vec<Parameter>;
-}
+pub use flops::Flops;
+pub use layer::{Layer, Saved};
+pub use memory::MemoryEstimate;
+pub use parameter::{Parameter, ParameterSpec, Parameters, render_table, zero_gradients};
+pub use telemetry::{LayerTelemetry, MemoryHealth};

@@ -61,7 +61,7 @@ impl Error {
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Incomplete { .. } | Self::Format { .. } | Self::Mismatch { .. } => true,
-            Self::Io { action, .. } => *action == "read",
+            Self::Io { action, .. } => matches!(*action, "read" | "create"),
             Self::Refused { .. } | Self::Tensor(_) => false,
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::{Error, Result};
+
 /// Raised whenever a reader of the previous version would misread a checkpoint.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 /// The manifest's word for what the folder is.
@@ -20,6 +22,9 @@ pub(crate) const SECOND_MOMENT: &str = "v.";
 pub(crate) const STATE: &str = "state.json";
 /// Sizes and checksums of all other files; written last, removed first.
 pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The note that readers of PyTorch's ecosystem expect in a header.
+pub(crate) const TENSOR_NOTE: (&str, &str) = ("format", "pt");
 
 const PREFIX: &str = "step-";
 const UNFINISHED: &str = ".tmp-";
@@ -46,7 +51,7 @@ pub(crate) fn replaced(run_dir: &Path, step: u64) -> PathBuf {
 }
 
 /// What a name in the checkpoints folder says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Entry {
     /// The checkpoint of a step.
     Step(u64),
@@ -68,4 +73,23 @@ impl Entry {
         }
         step(name).map(Self::Step)
     }
+}
+
+/// The entries of a run's checkpoints folder that are ours, in a fixed order; none if there is no folder.
+pub(crate) fn entries(run_dir: &Path) -> Result<Vec<(Entry, PathBuf)>> {
+    let parent = checkpoints(run_dir);
+    let listing = match std::fs::read_dir(&parent) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Error::io("list", &parent)(error)),
+    };
+    let mut entries = Vec::new();
+    for entry in listing {
+        let entry = entry.map_err(Error::io("list", &parent))?;
+        if let Some(known) = entry.file_name().to_str().and_then(Entry::parse) {
+            entries.push((known, entry.path()));
+        }
+    }
+    entries.sort();
+    Ok(entries)
 }

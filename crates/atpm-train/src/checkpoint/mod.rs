@@ -4,11 +4,14 @@
 //! [`find_latest`] and [`load()`] accept only folders whose every file has the size and checksum of the
 //! manifest; [`prune`] removes old ones. The format is described in docs/checkpoint-format.md.
 
+pub(crate) mod digest;
 mod error;
 mod layout;
 mod load;
+mod manifest;
 mod prune;
 mod save;
+pub(crate) mod tensor_file;
 pub mod verify;
 
 use std::path::PathBuf;
@@ -71,3 +74,6 @@ pub struct Latest {
     /// Newer folders that are not complete, each with the reason.
     pub passed_over: Vec<(PathBuf, String)>,
 }
+
+#[cfg(test)]
+mod tests;

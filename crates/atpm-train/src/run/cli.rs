@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::logging::Console;
 use super::{data, tokenizer};
 use crate::{bench, checkpoint, inference, report, training};
 
@@ -21,7 +22,7 @@ Examples:
   atpm-train --config configs/200m.toml --dry-run      parameters, FLOPs and memory, without training
   atpm-train --config configs/tiny.toml --resume auto  go on from the newest complete checkpoint
   atpm-train plot runs/debug                           loss curves as SVG and PNG
-  atpm-train generate --from runs/debug --prompt 'Ada lives in'
+  atpm-train generate --model runs/debug --prompt 'Ada lives in'
 
 Exit codes: 0 done · 1 failure · 2 a mistake in the config, data, checkpoint or flags
   130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)";
@@ -106,16 +107,16 @@ pub enum Command {
 ///
 /// # Errors
 /// Whatever the command meets; [`super::exit`] tells a user's mistake from a failure.
-pub fn run(cli: Cli) -> anyhow::Result<()> {
+pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
     match cli.command {
-        None => training::command::run(&cli.train),
-        Some(Command::Eval(args)) => inference::eval::run(args),
-        Some(Command::Generate(args)) => inference::generate::run(args),
-        Some(Command::Export(args)) => inference::export::run(args),
+        None => training::command::run(&cli.train, console),
+        Some(Command::Eval(args)) => inference::eval::run(&args),
+        Some(Command::Generate(args)) => inference::generate::run(&args),
+        Some(Command::Export(args)) => inference::export::run(&args),
         Some(Command::Plot(args)) => report::plot::run(args),
         Some(Command::Bench(args)) => bench::run(args),
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
-        Some(Command::VerifyResume(args)) => checkpoint::verify::run(args),
+        Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),
     }
 }

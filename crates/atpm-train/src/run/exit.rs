@@ -6,6 +6,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::checkpoint;
+
 /// A mistake that the user can correct; exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -13,7 +15,7 @@ pub struct UserError(pub String);
 
 /// A run that a signal ended at a step boundary, its checkpoint saved; exit code 128 + signal.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped by signal {0}; the checkpoint is saved, `--resume auto` goes on from it")]
+#[error("stopped by signal {0} between two steps; go on with --resume auto")]
 pub struct Interrupted(pub i32);
 
 /// An [`anyhow::Error`] that exits with 2.
@@ -45,6 +47,12 @@ pub fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn is_users_mistake(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<checkpoint::Error>() {
+        return error.is_user_mistake();
+    }
+    if let Some(error) = error.downcast_ref::<atpm_data::Error>() {
+        return !matches!(error, atpm_data::Error::Worker { .. } | atpm_data::Error::Stopped);
+    }
     error.is::<UserError>() || matches!(error.downcast_ref(), Some(atpm_model::Error::Config { .. }))
 }
 
@@ -71,6 +79,8 @@ mod tests {
             (mistake, 2),
             (wrapped, 2),
             (model, 2),
+            (atpm_data::Error::NoFiles { what: "data.train", pattern: "x".into() }.into(), 2),
+            (atpm_data::Error::Stopped.into(), 1),
             (Interrupted(2).into(), 130),
             (Interrupted(15).into(), 143),
         ] {

@@ -1,8 +1,14 @@
 //! The outside of a run: command line, configuration, run folder, exit codes.
 
 pub mod cli;
+pub mod config;
 pub mod data;
 pub mod exit;
+#[cfg(test)]
+mod flags;
+pub mod folder;
+pub mod logging;
+pub mod threads;
 pub mod tokenizer;
 
 use std::process::ExitCode;
@@ -20,10 +26,11 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    match cli::run(cli) {
+    let console = logging::Console::install();
+    match cli::run(cli, &console) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
+            console.error(&error);
             exit::exit_code(&error)
         }
     }

@@ -37,12 +37,7 @@ pub(super) struct Backward<'a, T> {
 }
 
 /// Writes `dy` and `dgate`, adds to `dweight`.
-pub(super) fn backward<T: Real>(
-    inputs: &Backward<'_, T>,
-    dy: &mut [T],
-    dgate: &mut [T],
-    dweight: &mut [T],
-) {
+pub(super) fn backward<T: Real>(inputs: &Backward<'_, T>, dy: &mut [T], dgate: &mut [T], dweight: &mut [T]) {
     let width = dweight.len();
     let block = rows_per_block(width) * width;
     let mut partials = vec![T::zero(); dy.len().div_ceil(block) * width];

@@ -16,7 +16,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "gated_norm";
@@ -27,13 +27,16 @@ const OP: &str = "gated_norm";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(y, gate, weight)?;
-    with_real!(real_dtype(OP, &[y, gate, weight])?, T => {
-        let mut out = output::<T>(y.elem_count());
-        read_all(OP, [y, gate, weight], |[y, gate, weight]| {
-            Ok(cpu::forward(y, gate, weight, eps, &mut out))
-        })?;
-        tensor(out, y.shape())
-    })
+    with_real!(real_dtype(OP, &[y, gate, weight])?, T => forward_as::<T>(y, gate, weight, eps))
+}
+
+fn forward_as<T: Element>(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let mut out = output::<T>(y.elem_count());
+    read_all(OP, [y, gate, weight], |[y, gate, weight]| {
+        cpu::forward(y, gate, weight, eps, &mut out);
+        Ok(())
+    })?;
+    tensor(out, y.shape())
 }
 
 /// `(dy, dgate)`; adds to `dweight [D]`.
@@ -51,14 +54,27 @@ pub fn backward(
     check_shapes(y, gate, weight)?;
     expect_shape(OP, "dout", dout, y.dims(), "[.., H·D]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
-    with_real!(real_dtype(OP, &[y, gate, weight, dout, dweight])?, T => {
-        let (mut dy, mut dgate) = (output::<T>(y.elem_count()), output::<T>(y.elem_count()));
-        read_all(OP, [y, gate, weight, dout], |[y, gate, weight, dout]| {
-            let inputs = cpu::Backward { y, gate, weight, eps, dout };
-            update(OP, dweight, |dweight| Ok(cpu::backward(&inputs, &mut dy, &mut dgate, dweight)))
-        })?;
-        Ok((tensor(dy, y.shape())?, tensor(dgate, y.shape())?))
-    })
+    let dtype = real_dtype(OP, &[y, gate, weight, dout, dweight])?;
+    with_real!(dtype, T => backward_as::<T>(y, gate, weight, eps, dout, dweight))
+}
+
+fn backward_as<T: Element>(
+    y: &Tensor,
+    gate: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    dout: &Tensor,
+    dweight: &Tensor,
+) -> Result<(Tensor, Tensor)> {
+    let (mut dy, mut dgate) = (output::<T>(y.elem_count()), output::<T>(y.elem_count()));
+    read_all(OP, [y, gate, weight, dout], |[y, gate, weight, dout]| {
+        let inputs = cpu::Backward { y, gate, weight, eps, dout };
+        update(OP, dweight, |dweight| {
+            cpu::backward(&inputs, &mut dy, &mut dgate, dweight);
+            Ok(())
+        })
+    })?;
+    Ok((tensor(dy, y.shape())?, tensor(dgate, y.shape())?))
 }
 
 fn check_shapes(y: &Tensor, gate: &Tensor, weight: &Tensor) -> Result<()> {

@@ -14,7 +14,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "rms_norm";
@@ -25,11 +25,16 @@ const OP: &str = "rms_norm";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(x, weight)?;
-    with_real!(real_dtype(OP, &[x, weight])?, T => {
-        let mut y = output::<T>(x.elem_count());
-        read_all(OP, [x, weight], |[x, weight]| Ok(cpu::forward(x, weight, eps, &mut y)))?;
-        tensor(y, x.shape())
-    })
+    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, eps))
+}
+
+fn forward_as<T: Element>(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let mut y = output::<T>(x.elem_count());
+    read_all(OP, [x, weight], |[x, weight]| {
+        cpu::forward(x, weight, eps, &mut y);
+        Ok(())
+    })?;
+    tensor(y, x.shape())
 }
 
 /// `dx [.., D]`, with `residual [.., D]` (the gradient that bypasses the norm) added to it when given;
@@ -50,14 +55,27 @@ pub fn backward(
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
     let bypass = residual.unwrap_or(dy);
     expect_shape(OP, "residual", bypass, x.dims(), "[.., D]")?;
-    with_real!(real_dtype(OP, &[x, weight, dy, bypass, dweight])?, T => {
-        let mut dx = output::<T>(x.elem_count());
-        read_all(OP, [x, weight, dy, bypass], |[x, weight, dy, bypass]| {
-            let inputs = cpu::Backward { x, weight, eps, dy, residual: residual.map(|_| bypass) };
-            update(OP, dweight, |dweight| Ok(cpu::backward(&inputs, &mut dx, dweight)))
-        })?;
-        tensor(dx, x.shape())
-    })
+    let dtype = real_dtype(OP, &[x, weight, dy, bypass, dweight])?;
+    with_real!(dtype, T => backward_as::<T>(x, weight, eps, dy, residual, dweight))
+}
+
+fn backward_as<T: Element>(
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+    dy: &Tensor,
+    residual: Option<&Tensor>,
+    dweight: &Tensor,
+) -> Result<Tensor> {
+    let mut dx = output::<T>(x.elem_count());
+    read_all(OP, [x, weight, dy, residual.unwrap_or(dy)], |[x, weight, dy, bypass]| {
+        let inputs = cpu::Backward { x, weight, eps, dy, residual: residual.map(|_| bypass) };
+        update(OP, dweight, |dweight| {
+            cpu::backward(&inputs, &mut dx, dweight);
+            Ok(())
+        })
+    })?;
+    tensor(dx, x.shape())
 }
 
 fn check_shapes(x: &Tensor, weight: &Tensor) -> Result<()> {

@@ -12,7 +12,8 @@ use crate::testing::{
 const EPS: f64 = 1e-5;
 
 /// Shapes of `x`; the last number is the width.
-const SHAPES: &[&[usize]] = &[&[1], &[1, 1], &[1, 16], &[63, 40], &[2, 5, 7], &[1000, 33], &[3, 1030], &[0, 8]];
+const SHAPES: &[&[usize]] =
+    &[&[1], &[1, 1], &[1, 16], &[63, 40], &[2, 5, 7], &[1000, 33], &[3, 1030], &[0, 8]];
 
 struct Case {
     x: Tensor,
@@ -92,7 +93,12 @@ fn layouts_do_not_matter() -> Result<()> {
     let want = case.run()?;
     for (layout, x) in layouts(&case.x)? {
         for (_, weight) in layouts(&case.weight)? {
-            let case = Case { x: x.clone(), weight, dy: same_layout(layout, &case.dy)?, ..Case::new(&[5, 3, 12], DType::F32)? };
+            let case = Case {
+                x: x.clone(),
+                weight,
+                dy: same_layout(layout, &case.dy)?,
+                ..Case::new(&[5, 3, 12], DType::F32)?
+            };
             for (got, want) in case.run()?.iter().zip(&want) {
                 assert_same_bits(layout, got, want);
             }

@@ -14,7 +14,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{expect_shape, output, read_all, real_dtype, tensor, with_real};
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, with_real};
 use crate::{Error, Result};
 
 const OP: &str = "swiglu";
@@ -25,11 +25,16 @@ const OP: &str = "swiglu";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
-    with_real!(real_dtype(OP, &[x])?, T => {
-        let mut out = output::<T>(x.elem_count() / 2);
-        read_all(OP, [x], |[x]| Ok(cpu::forward(x, last(&shape), &mut out)))?;
-        tensor(out, shape)
-    })
+    with_real!(real_dtype(OP, &[x])?, T => forward_as::<T>(x, shape))
+}
+
+fn forward_as<T: Element>(x: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
+    let mut out = output::<T>(x.elem_count() / 2);
+    read_all(OP, [x], |[x]| {
+        cpu::forward(x, last(&shape), &mut out);
+        Ok(())
+    })?;
+    tensor(out, shape)
 }
 
 /// `dx [.., 2F]` of `dout [.., F]`.
@@ -39,11 +44,16 @@ pub fn forward(x: &Tensor) -> Result<Tensor> {
 pub fn backward(x: &Tensor, dout: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
     expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
-    with_real!(real_dtype(OP, &[x, dout])?, T => {
-        let mut dx = output::<T>(x.elem_count());
-        read_all(OP, [x, dout], |[x, dout]| Ok(cpu::backward(x, dout, last(&shape), &mut dx)))?;
-        tensor(dx, x.shape())
-    })
+    with_real!(real_dtype(OP, &[x, dout])?, T => backward_as::<T>(x, dout, last(&shape)))
+}
+
+fn backward_as<T: Element>(x: &Tensor, dout: &Tensor, width: usize) -> Result<Tensor> {
+    let mut dx = output::<T>(x.elem_count());
+    read_all(OP, [x, dout], |[x, dout]| {
+        cpu::backward(x, dout, width, &mut dx);
+        Ok(())
+    })?;
+    tensor(dx, x.shape())
 }
 
 /// The shape of `x` with half its last dimension.

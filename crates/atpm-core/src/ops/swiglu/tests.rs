@@ -85,7 +85,10 @@ fn what_does_not_fit_is_refused_by_name() -> Result<()> {
         (forward(&zeros(&[4, 7], DType::F32)?), "swiglu: `x` has shape [4, 7], expected [.., 2F]"),
         (forward(&zeros(&[], DType::F32)?), "swiglu: `x` has shape []"),
         (forward(&zeros(&[4, 8], DType::F16)?), "swiglu: dtype F16 is not supported"),
-        (backward(&x, &zeros(&[4, 3], DType::F32)?), "swiglu: `dout` has shape [4, 3], expected [.., F] = [4, 4]"),
+        (
+            backward(&x, &zeros(&[4, 3], DType::F32)?),
+            "swiglu: `dout` has shape [4, 3], expected [.., F] = [4, 4]",
+        ),
     ] {
         let message = got.unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");

@@ -1,6 +1,25 @@
 //! AdamW (Loshchilov & Hutter, decoupled weight decay), fused: one pass over parameter, moments and gradient.
-use crate::Result;
-use candle_core::Tensor;
+//!
+//! Everything is f32 and of one shape. For update number `t` from 1, with `g` the gradient times
+//! `grad_scale`, `η` the learning rate and `λ` the weight decay:
+//!
+//!     m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
+//!     p ← p − η λ p − η (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
+//!
+//! `ε` stands outside the root. The constants are made in f64; each element is computed in f32.
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
+use candle_core::{DType, Tensor};
+
+use crate::elements::{expect_shape, read, update as write};
+use crate::{Error, Result};
+
+const OP: &str = "adamw";
+
 /// Hyper-parameters of one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
@@ -19,23 +38,52 @@ pub struct Config {
     /// Number of this update, from 1 (bias correction).
     pub step: u64,
 }
+
+impl Config {
+    /// `(1 − β₁ᵗ, 1 − β₂ᵗ)`.
+    fn bias_corrections(&self) -> (f64, f64) {
+        let remaining = |beta: f64| 1.0 - beta.powf(self.step as f64);
+        (remaining(self.beta1), remaining(self.beta2))
+    }
+}
+
 /// Updates `parameter`, `m` and `v` in place from `gradient`; all of one shape, f32.
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation, step 0.
-pub fn update(
-    _config: &Config,
-    _parameter: &Tensor,
-    _m: &Tensor,
-    _v: &Tensor,
-    _gradient: &Tensor,
-) -> Result<()> {
-    todo!()
+pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradient: &Tensor) -> Result<()> {
+    if config.step == 0 {
+        return Err(Error::Argument { op: OP, problem: "steps count from 1, got step 0".into() });
+    }
+    for (name, tensor) in [("m", m), ("v", v), ("gradient", gradient)] {
+        expect_shape(OP, name, tensor, parameter.dims(), "parameter's shape")?;
+        expect_f32(tensor)?;
+    }
+    expect_f32(parameter)?;
+    read(OP, gradient, |gradient: &[f32]| {
+        write(OP, parameter, |parameter: &mut [f32]| {
+            write(OP, m, |m: &mut [f32]| {
+                write(OP, v, |v: &mut [f32]| {
+                    cpu::update(config, parameter, m, v, gradient);
+                    Ok(())
+                })
+            })
+        })
+    })
 }
+
 /// `Σ g²` of one gradient, in f64 and in a fixed order.
 ///
 /// # Errors
 /// As [`update`].
-pub fn squared_norm(_gradient: &Tensor) -> Result<f64> {
-    todo!()
+pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
+    expect_f32(gradient)?;
+    read(OP, gradient, |gradient: &[f32]| Ok(cpu::squared_norm(gradient)))
+}
+
+fn expect_f32(tensor: &Tensor) -> Result<()> {
+    if tensor.dtype() == DType::F32 {
+        return Ok(());
+    }
+    Err(Error::Dtype { op: OP, got: format!("{:?}", tensor.dtype()), expected: "f32" })
 }

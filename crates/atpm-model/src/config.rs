@@ -1,0 +1,248 @@
+//! The `[model]` section of a run: sizes, switches and initial controllers.
+//!
+//! The letters are those of the equations: `S` address, `K` and `V` the two blocks of the entity,
+//! `D = K + V`, `R` transport rank, `H` heads, `d` model width.
+
+use atpm_core::ops::gates::Pins;
+use atpm_core::ops::mixer;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// Everything that fixes the model's shape and function. The default is a model of about 206M
+/// parameters with a vocabulary of 50304.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the run's file")]
+pub struct ModelConfig {
+    /// Rows of the embedding table, in tokens. 0 (default) takes the tokenizer's size, rounded up
+    /// to a multiple of 64; the model itself is built with the resolved number.
+    pub vocab: usize,
+    /// Model width `d`, in channels. Default 1024.
+    pub d_model: usize,
+    /// Blocks (one mixer and one MLP each). Default 12.
+    pub layers: usize,
+    /// Memory heads `H` of each mixer. Default 8.
+    pub heads: usize,
+    /// Address size `S` of a head, in channels. Default 64.
+    pub address: usize,
+    /// Key block `K` of a head's entity, in channels. Default 64.
+    pub key: usize,
+    /// Value block `V` of a head's entity, in channels. Default 64.
+    pub value: usize,
+    /// Transport rank `R`. Default 16.
+    pub rank: usize,
+    /// Inner size of the SwiGLU MLP, in channels. Default 2816.
+    pub mlp: usize,
+    /// Width of the short causal convolution, in tokens: 2 to 8, or 0 for none (then without its
+    /// SiLU, so that the mixer reads the plain projections). Default 4.
+    pub short_conv: usize,
+    /// Whether the query is L2-normalised like the source address. Default true.
+    pub query_norm: bool,
+    /// Whether the output head is the embedding table. Default true.
+    pub tied: bool,
+    /// ε of every RMSNorm, added to the mean square. Default 1e-6.
+    pub norm_eps: f64,
+    /// Holds ρ, the strength of transport, at this value in \[0, 1\]. Default: learned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rho: Option<f64>,
+    /// Holds λ, the strength of the recall correction, at this value in \[0, 1\]. Default: learned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lambda: Option<f64>,
+    /// One write strength for the whole entity: β_V follows β_K. Default false.
+    pub tie_beta: bool,
+    /// Initial logit of ρ. Default 0, the neutral ρ = 0.5.
+    pub rho_logit: f64,
+    /// Initial logit of λ. Default 0, the neutral λ = 0.5.
+    pub lambda_logit: f64,
+    /// Initial bias of the β_K and β_V logits. Default 0, β around 0.5.
+    pub beta_logit: f64,
+    /// Keeps only each block's input and runs its forward pass again in backward: less memory, a
+    /// third more work. Default false.
+    pub activation_checkpointing: bool,
+}
+
+impl Default for ModelConfig {
+    fn default() -> Self {
+        Self {
+            vocab: 0,
+            d_model: 1024,
+            layers: 12,
+            heads: 8,
+            address: 64,
+            key: 64,
+            value: 64,
+            rank: 16,
+            mlp: 2816,
+            short_conv: 4,
+            query_norm: true,
+            tied: true,
+            norm_eps: 1e-6,
+            rho: None,
+            lambda: None,
+            tie_beta: false,
+            rho_logit: 0.0,
+            lambda_logit: 0.0,
+            beta_logit: 0.0,
+            activation_checkpointing: false,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// Refuses what cannot be built.
+    ///
+    /// # Errors
+    /// The first offending key, with what would be right.
+    pub fn validate(&self) -> Result<()> {
+        if self.vocab == 0 {
+            return refuse(
+                "vocab",
+                "0 stands for the tokenizer's size, which is not known here; give a number",
+            );
+        }
+        for (key, size) in [
+            ("d_model", self.d_model),
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("address", self.address),
+            ("key", self.key),
+            ("value", self.value),
+            ("rank", self.rank),
+            ("mlp", self.mlp),
+        ] {
+            if size == 0 {
+                return refuse(key, "must be at least 1, got 0");
+            }
+        }
+        if self.vocab > u32::MAX as usize {
+            return refuse("vocab", format!("ids are 32-bit, got {}", self.vocab));
+        }
+        if self.short_conv != 0 && !(2..=8).contains(&self.short_conv) {
+            return refuse("short_conv", format!("must be 0 (off) or 2 to 8, got {}", self.short_conv));
+        }
+        self.validate_reals()
+    }
+
+    fn validate_reals(&self) -> Result<()> {
+        if !(self.norm_eps.is_finite() && self.norm_eps > 0.0) {
+            return refuse("norm_eps", format!("must be a positive number, got {}", self.norm_eps));
+        }
+        for (key, pin) in [("rho", self.rho), ("lambda", self.lambda)] {
+            if let Some(pin) = pin
+                && !(0.0..=1.0).contains(&pin)
+            {
+                return refuse(key, format!("must lie in [0, 1] or be left out, got {pin}"));
+            }
+        }
+        for (key, logit) in [
+            ("rho_logit", self.rho_logit),
+            ("lambda_logit", self.lambda_logit),
+            ("beta_logit", self.beta_logit),
+        ] {
+            if !logit.is_finite() {
+                return refuse(key, format!("must be a finite number, got {logit}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sizes of one mixer, as its op takes them.
+    pub fn mixer_shape(&self) -> mixer::Shape {
+        mixer::Shape {
+            heads: self.heads,
+            address: self.address,
+            key: self.key,
+            value: self.value,
+            rank: self.rank,
+            query_norm: self.query_norm,
+        }
+    }
+
+    /// Controllers that are held at a constant.
+    pub fn pins(&self) -> Pins {
+        Pins { rho: self.rho, lambda: self.lambda, tie_beta: self.tie_beta }
+    }
+}
+
+fn refuse<T>(key: &'static str, problem: impl Into<String>) -> Result<T> {
+    Err(Error::Config { key, problem: problem.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Change = fn(&mut ModelConfig);
+
+    fn with(change: impl FnOnce(&mut ModelConfig)) -> ModelConfig {
+        let mut config = ModelConfig { vocab: 256, ..ModelConfig::default() };
+        change(&mut config);
+        config
+    }
+
+    #[test]
+    fn refusals_name_the_key() {
+        let cases: [(&str, Change); 18] = [
+            ("vocab", |c| c.vocab = 0),
+            ("vocab", |c| c.vocab = 1 << 33),
+            ("d_model", |c| c.d_model = 0),
+            ("layers", |c| c.layers = 0),
+            ("heads", |c| c.heads = 0),
+            ("address", |c| c.address = 0),
+            ("key", |c| c.key = 0),
+            ("value", |c| c.value = 0),
+            ("rank", |c| c.rank = 0),
+            ("mlp", |c| c.mlp = 0),
+            ("short_conv", |c| c.short_conv = 1),
+            ("short_conv", |c| c.short_conv = 9),
+            ("norm_eps", |c| c.norm_eps = 0.0),
+            ("rho", |c| c.rho = Some(1.5)),
+            ("lambda", |c| c.lambda = Some(f64::NAN)),
+            ("rho_logit", |c| c.rho_logit = f64::INFINITY),
+            ("lambda_logit", |c| c.lambda_logit = f64::NAN),
+            ("beta_logit", |c| c.beta_logit = f64::NEG_INFINITY),
+        ];
+        for (expected, change) in cases {
+            match with(change).validate() {
+                Err(Error::Config { key, problem }) => {
+                    assert_eq!(key, expected);
+                    assert!(!problem.is_empty());
+                }
+                other => panic!("{expected}: expected a refusal, got {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn accepts_every_corner() {
+        for (rho, lambda, tie_beta, short_conv) in [
+            (None, None, false, 4),
+            (Some(0.0), Some(0.0), true, 2),
+            (Some(1.0), Some(1.0), false, 8),
+            (Some(0.0), Some(1.0), false, 0),
+        ] {
+            with(|c| {
+                c.rho = rho;
+                c.lambda = lambda;
+                c.tie_beta = tie_beta;
+                c.short_conv = short_conv;
+            })
+            .validate()
+            .unwrap();
+        }
+    }
+
+    #[test]
+    fn toml_round_trips_and_fills_in_defaults() {
+        let config = with(|c| {
+            c.rho = Some(0.25);
+            c.norm_eps = 1e-5;
+        });
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<ModelConfig>(&text).unwrap(), config);
+        assert_eq!(toml::from_str::<ModelConfig>("").unwrap(), ModelConfig::default());
+        let misspelt = toml::from_str::<ModelConfig>("d_modle = 8").unwrap_err().to_string();
+        assert!(misspelt.contains("d_modle") && misspelt.contains("d_model"), "{misspelt}");
+    }
+}

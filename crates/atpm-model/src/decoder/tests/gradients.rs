@@ -1,0 +1,141 @@
+//! The written backward of the whole model against finite differences, and what must be zero in it.
+
+use super::*;
+
+const TOKENS: usize = 9;
+
+fn packed() -> (Vec<Vec<u32>>, Segments) {
+    (ids(2, TOKENS, 19, 1), Segments::from_starts(TOKENS, vec![vec![0, 4], vec![3]]).unwrap())
+}
+
+fn loss(decoder: &Decoder, ids: &[Vec<u32>], segments: &Segments) -> f64 {
+    sum(&decoder.evaluate(&rows(ids), &targets(ids, segments), segments).unwrap())
+}
+
+/// The loss with one element of a tensor moved by `step`.
+fn moved(tensor: &Tensor, index: usize, step: f64, loss: impl Fn() -> f64) -> f64 {
+    let flat = tensor.flatten_all().unwrap();
+    let before = flat.narrow(0, index, 1).unwrap().copy().unwrap();
+    flat.slice_set(&(&before + step).unwrap(), 0, index).unwrap();
+    let moved = loss();
+    flat.slice_set(&before, 0, index).unwrap();
+    moved
+}
+
+/// First, last and largest element of a gradient.
+fn probes(gradient: &[f64]) -> [usize; 3] {
+    let largest = (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs()));
+    [0, gradient.len() - 1, largest.unwrap()]
+}
+
+/// Parameters that a pinned controller leaves without any gradient.
+fn idle(name: &str, config: &ModelConfig) -> bool {
+    config.rho == Some(0.0) && name.contains("transport.")
+}
+
+// B1, B2: each trainable tensor has a gradient, and it is the loss's slope.
+#[test]
+fn gradients_agree_with_finite_differences() {
+    let (ids, segments) = packed();
+    for (preset, config) in presets() {
+        let decoder = model(&config, DType::F64);
+        let (losses, gradients) = gradients(&decoder, &ids, &segments);
+        assert!((sum(&losses) - loss(&decoder, &ids, &segments)).abs() < 1e-10, "{preset}");
+        for (Parameter { name, value, .. }, gradient) in decoder.parameters().iter().zip(gradients) {
+            let gradient = elements(&gradient);
+            let largest = gradient.iter().fold(0.0, |a: f64, b| a.max(b.abs()));
+            assert_eq!(largest == 0.0, idle(name, &config), "{preset}: {name} has no gradient");
+            for index in probes(&gradient) {
+                let step = 1e-5;
+                let [up, down] =
+                    [step, -step].map(|step| moved(value, index, step, || loss(&decoder, &ids, &segments)));
+                let slope = (up - down) / (2.0 * step);
+                let error = (slope - gradient[index]).abs();
+                assert!(
+                    error <= 1e-6 * (1.0 + largest),
+                    "{preset}: {name}[{index}]: written {}, by differences {slope}",
+                    gradient[index]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_gradients_follow_f64() {
+    let (ids, segments) = packed();
+    for (preset, config) in presets() {
+        let (_, want) = gradients(&model(&config, DType::F64), &ids, &segments);
+        let single = model(&config, DType::F32);
+        let (_, got) = gradients(&single, &ids, &segments);
+        for ((parameter, got), want) in single.parameters().iter().zip(got).zip(want) {
+            let got = got.to_dtype(DType::F64).unwrap();
+            let name = format!("{preset}: {}", parameter.name);
+            atpm_core::testing::assert_close(&name, &got, &want, 2e-4);
+        }
+    }
+}
+
+// T9: the tied table is one parameter, and its gradient the sum of both uses.
+#[test]
+fn a_tied_gradient_is_the_sum_of_both_uses() {
+    let (ids, segments) = packed();
+    let tied = model(&tiny(), DType::F64);
+    let untied = model(&ModelConfig { tied: false, ..tiny() }, DType::F64);
+    let names = |decoder: &Decoder| decoder.parameters().iter().map(|p| p.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&tied), names(&untied)[..names(&untied).len() - 1]);
+    let head = untied.parameters().pop().unwrap();
+    head.value.slice_set(&untied.parameters()[0].value, 0, 0).unwrap();
+    let (_, of_tied) = gradients(&tied, &ids, &segments);
+    let (_, of_untied) = gradients(&untied, &ids, &segments);
+    let both = (&of_untied[0] + of_untied.last().unwrap()).unwrap();
+    atpm_core::testing::assert_close("embedding.weight", &of_tied[0], &both, 1e-12);
+    for (tied, untied) in of_tied.iter().zip(&of_untied).skip(1) {
+        atpm_core::testing::assert_close("another parameter", tied, untied, 1e-12);
+    }
+}
+
+#[test]
+fn gradients_accumulate_and_scale() {
+    let (ids, segments) = packed();
+    let decoder = model(&tiny(), DType::F64);
+    let (_, once) = gradients(&decoder, &ids, &segments);
+    let (tokens, targets) = (rows(&ids), targets(&ids, &segments));
+    zero_gradients(&decoder.parameters()).unwrap();
+    for scale in [0.25, 0.75] {
+        decoder.train_step_backward(&tokens, &targets, &segments, scale, 0.0).unwrap();
+    }
+    for (parameter, once) in decoder.parameters().iter().zip(once) {
+        atpm_core::testing::assert_close(&parameter.name, &parameter.gradient, &once, 1e-12);
+    }
+}
+
+#[test]
+fn pinned_controllers_leave_their_rows_alone() {
+    let (ids, segments) = packed();
+    let config = ModelConfig { rho: Some(0.0), lambda: Some(0.0), tie_beta: true, ..tiny() };
+    let decoder = model(&config, DType::F32);
+    let (_, gradients) = gradients(&decoder, &ids, &segments);
+    for (Parameter { name, .. }, gradient) in decoder.parameters().iter().zip(gradients) {
+        // Rows of controllers, each of `heads`: log α (weight only), β_K, β_V, ρ, λ.
+        let Some(kind) = name.rsplit_once("controls.").map(|(_, kind)| kind) else { continue };
+        let groups = if kind == "weight" { 5 } else { 4 };
+        let rows: Vec<f64> =
+            elements(&gradient.reshape((groups, ())).unwrap().abs().unwrap().sum(1).unwrap());
+        let (live, pinned) = rows.split_at(groups - 3);
+        assert!(live.iter().all(|&row| row > 0.0), "{name}: {rows:?}");
+        assert!(pinned.iter().all(|&row| row == 0.0), "{name}: {rows:?}");
+    }
+}
+
+#[test]
+fn checkpointing_changes_no_bit() {
+    let (ids, segments) = packed();
+    let config = ModelConfig { activation_checkpointing: true, ..tiny() };
+    let (plain_losses, plain) = gradients(&model(&tiny(), DType::F32), &ids, &segments);
+    let (losses, recomputed) = gradients(&model(&config, DType::F32), &ids, &segments);
+    atpm_core::testing::assert_same_bits("losses", &losses, &plain_losses);
+    for (recomputed, plain) in recomputed.iter().zip(&plain) {
+        atpm_core::testing::assert_same_bits("gradient", recomputed, plain);
+    }
+}

@@ -1,0 +1,97 @@
+//! Bytes that training needs, before anything is allocated.
+//!
+//! Shapes: `N = B·T` tokens of a micro-batch, letters as in [`crate::mixer`]. Everything is f32.
+
+use std::fmt::Write as _;
+
+use crate::{ModelConfig, Result, specs};
+
+/// Bytes of one number.
+const F32: usize = 4;
+/// Tokens that the mixer works on at once; it keeps one state for each.
+const CHUNK: usize = 64;
+/// Tokens whose logits exist at once in the head.
+const HEAD_BLOCK: usize = 256;
+
+/// Bytes by what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// The parameters.
+    pub parameters: usize,
+    /// Their gradients.
+    pub gradients: usize,
+    /// The optimiser's two moments.
+    pub moments: usize,
+    /// What forward keeps for backward, for one micro-batch.
+    pub activations: usize,
+    /// What one block's backward and the head need beside it, at the worst moment.
+    pub working: usize,
+}
+
+impl MemoryEstimate {
+    /// The estimate for micro-batches of `rows` × `tokens`.
+    ///
+    /// # Errors
+    /// A configuration that cannot be built.
+    pub fn of(config: &ModelConfig, rows: usize, tokens: usize) -> Result<Self> {
+        let elements: usize = specs(config)?.iter().map(crate::ParameterSpec::elements).sum();
+        let parameters = elements * F32;
+        let block = block_activations(config, rows, tokens);
+        let input = rows * tokens * config.d_model * F32;
+        let (kept, recomputed) =
+            if config.activation_checkpointing { (input, block) } else { (input + block, 0) };
+        Ok(Self {
+            parameters,
+            gradients: parameters,
+            moments: 2 * parameters,
+            activations: config.layers * kept,
+            working: recomputed + working(config, rows * tokens),
+        })
+    }
+
+    /// All of it.
+    pub fn total(&self) -> usize {
+        self.parameters + self.gradients + self.moments + self.activations + self.working
+    }
+
+    /// The estimate as aligned plain text.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        for (name, bytes) in [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("moments", self.moments),
+            ("activations", self.activations),
+            ("working", self.working),
+            ("total", self.total()),
+        ] {
+            let _ = writeln!(text, "{name:12}{:>12.1} MiB", bytes as f64 / f64::from(1 << 20));
+        }
+        text
+    }
+}
+
+/// Bytes that one block saves: mixer (projected, logits, gate, y, a state a chunk), the middle of
+/// the block, and the MLP's packed projection.
+fn block_activations(config: &ModelConfig, rows: usize, tokens: usize) -> usize {
+    let ModelConfig { d_model: d, heads, mlp, address, .. } = *config;
+    let shape = config.mixer_shape();
+    let per_token = heads * (shape.channels() + 5 + 2 * shape.entity()) + d + 2 * mlp;
+    let states = rows * tokens.div_ceil(CHUNK) * heads * address * shape.entity();
+    (rows * tokens * per_token + states) * F32
+}
+
+/// Bytes alive beside the saved activations at the worst of three moments: the backward of an MLP,
+/// of a mixer, and of the head.
+fn working(config: &ModelConfig, tokens: usize) -> usize {
+    let ModelConfig { d_model: d, heads, mlp, vocab, .. } = *config;
+    let shape = config.mixer_shape();
+    let (channels, inner) = (heads * shape.channels(), heads * shape.entity());
+    // Output gradient, normed input, its gradient; inner product and its gradient; dpacked.
+    let in_mlp = tokens * (3 * d + 4 * mlp);
+    // The same three; channels and their gradient, dprojected; dy, dgate, the gated norm.
+    let in_mixer = tokens * (3 * d + 3 * channels + 3 * inner);
+    // Last output, normed, its gradient; one block of logits.
+    let in_head = tokens * 3 * d + tokens.min(HEAD_BLOCK) * vocab;
+    in_mlp.max(in_mixer).max(in_head) * F32
+}

@@ -1,0 +1,79 @@
+//! The SwiGLU layer: `down( silu(gate) ⊙ up )`, gate and up in one projection.
+//!
+//! Shapes: `x [B,T,d]`, `packed [B,T,2F]` (gate first), `F` inner size. Saved for backward:
+//! `packed`; the product is computed again.
+
+use atpm_core::Segments;
+use atpm_core::ops::{linear, swiglu};
+use candle_core::Tensor;
+
+use crate::decode::DecodeState;
+use crate::init::{Init, STD, output_std};
+use crate::layer::{Layer, Saved, bytes};
+use crate::{ModelConfig, Parameter, ParameterSpec, Parameters, Result};
+
+const NAME: &str = "mlp";
+
+/// The parameters of the MLP called `prefix`.
+///
+/// # Errors
+/// None of its own; every name here belongs to a decay group.
+pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
+    let ModelConfig { d_model: d, mlp: inner, .. } = *config;
+    Ok(vec![
+        ParameterSpec::new(format!("{prefix}.up.weight"), [2 * inner, d], Init::Normal(STD))?,
+        ParameterSpec::new(
+            format!("{prefix}.down.weight"),
+            [d, inner],
+            Init::Normal(output_std(config.layers)),
+        )?,
+    ])
+}
+
+/// The SwiGLU layer of one block.
+#[derive(Debug)]
+pub struct Mlp {
+    up: Parameter,
+    down: Parameter,
+}
+
+struct Kept {
+    /// `[B,T,2F]`.
+    packed: Tensor,
+}
+
+impl Mlp {
+    /// Takes the parameters called `prefix.…`.
+    ///
+    /// # Errors
+    /// A parameter that is not there.
+    pub fn new(prefix: &str, parameters: &mut Parameters) -> Result<Self> {
+        Ok(Self { up: parameters.take(prefix, "up.weight")?, down: parameters.take(prefix, "down.weight")? })
+    }
+}
+
+impl Layer for Mlp {
+    fn forward(&self, x: &Tensor, _segments: &Segments) -> Result<(Tensor, Saved)> {
+        let packed = linear::forward(x, &self.up.value)?;
+        let out = linear::forward(&swiglu::forward(&packed)?, &self.down.value)?;
+        let size = bytes([&packed]);
+        Ok((out, Saved::new(Kept { packed }, size)))
+    }
+
+    fn backward(&self, x: &Tensor, saved: Saved, dout: &Tensor, _segments: &Segments) -> Result<Tensor> {
+        let Kept { packed } = saved.take(NAME)?;
+        linear::backward_weight(&swiglu::forward(&packed)?, dout, &self.down.gradient)?;
+        let dinner = linear::backward_input(&self.down.value, dout)?;
+        let dpacked = swiglu::backward(&packed, &dinner)?;
+        linear::backward_weight(x, &dpacked, &self.up.gradient)?;
+        Ok(linear::backward_input(&self.up.value, &dpacked)?)
+    }
+
+    fn parameters(&self) -> Vec<Parameter> {
+        vec![self.up.clone(), self.down.clone()]
+    }
+
+    fn resume(&self, x: &Tensor, segments: &Segments, _state: &mut DecodeState) -> Result<Tensor> {
+        Ok(self.forward(x, segments)?.0)
+    }
+}

@@ -1,0 +1,193 @@
+//! Trainable tensors: what they are called, how they start, whether they decay.
+//!
+//! [`ParameterSpec`] is a parameter before anything is allocated; lists of them are the parameter
+//! table and the basis of the memory estimate. [`Parameters`] makes a whole list real; layers then
+//! take theirs by name.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use candle_core::{DType, Device, Tensor};
+
+use crate::init::{self, Init};
+use crate::{Error, Result, names};
+
+/// One trainable tensor. Clones share storage, so a layer and the optimiser see the same numbers.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    /// Its name in checkpoints and exports, such as `blocks.3.mixer.out_proj.weight`.
+    pub name: String,
+    /// f32 master value.
+    pub value: Tensor,
+    /// f32 gradient of the same shape; backward passes add into it.
+    pub gradient: Tensor,
+    /// Whether weight decay applies.
+    pub decay: bool,
+}
+
+/// Sets every gradient to zero, in place.
+///
+/// # Errors
+/// A device that refuses.
+pub fn zero_gradients(parameters: &[Parameter]) -> Result<()> {
+    for parameter in parameters {
+        parameter.gradient.zero_set()?;
+    }
+    Ok(())
+}
+
+/// A parameter on paper: nothing is allocated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterSpec {
+    /// Its name in checkpoints and exports.
+    pub name: String,
+    /// Its shape, row-major.
+    pub shape: Vec<usize>,
+    /// Whether weight decay applies.
+    pub decay: bool,
+    /// Its initial values.
+    pub init: Init,
+}
+
+impl ParameterSpec {
+    /// A parameter of this name and shape; the two decide about weight decay (see [`names`]).
+    ///
+    /// # Errors
+    /// A name that belongs to no decay group.
+    pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, init: Init) -> Result<Self> {
+        let (name, shape) = (name.into(), shape.into());
+        let decay = names::decays(&name, &shape)?;
+        Ok(Self { name, shape, decay, init })
+    }
+
+    /// Elements of the tensor.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The parameter table as aligned plain text: name, shape, elements, decay, initial values, and the
+/// totals of both decay groups.
+pub fn render_table(specs: &[ParameterSpec]) -> String {
+    let shape = |spec: &ParameterSpec| {
+        let sizes: Vec<_> = spec.shape.iter().map(ToString::to_string).collect();
+        format!("[{}]", sizes.join(", "))
+    };
+    let widest = |column: &dyn Fn(&ParameterSpec) -> String, title: &str| {
+        specs.iter().map(|spec| column(spec).len()).max().unwrap_or(0).max(title.len())
+    };
+    let name_width = widest(&|spec| spec.name.clone(), "parameter");
+    let shape_width = widest(&shape, "shape");
+    let mut text =
+        format!("{:name_width$}  {:shape_width$}  {:>11}  decay  init\n", "parameter", "shape", "elements");
+    for spec in specs {
+        let _ = writeln!(
+            text,
+            "{:name_width$}  {:shape_width$}  {:>11}  {:5}  {}",
+            spec.name,
+            shape(spec),
+            spec.elements(),
+            if spec.decay { "yes" } else { "no" },
+            spec.init,
+        );
+    }
+    let elements = |decay: bool| -> usize {
+        specs.iter().filter(|spec| spec.decay == decay).map(ParameterSpec::elements).sum()
+    };
+    let (decayed, other) = (elements(true), elements(false));
+    let _ = writeln!(text, "total {}: {decayed} with weight decay, {other} without", decayed + other);
+    text
+}
+
+/// Allocated parameters by name, until the layers have taken them.
+#[derive(Debug)]
+pub struct Parameters {
+    by_name: BTreeMap<String, Parameter>,
+}
+
+impl Parameters {
+    /// Allocates and initialises every parameter of the list, with zero gradients.
+    ///
+    /// # Errors
+    /// Two parameters of one name, or a device that refuses.
+    pub fn initialise(specs: &[ParameterSpec], seed: u64, dtype: DType, device: &Device) -> Result<Self> {
+        let mut by_name = BTreeMap::new();
+        for spec in specs {
+            let parameter = Parameter {
+                name: spec.name.clone(),
+                value: init::tensor(&spec.init, &spec.shape, &spec.name, seed, dtype, device)?,
+                gradient: Tensor::zeros(spec.shape.as_slice(), dtype, device)?,
+                decay: spec.decay,
+            };
+            if by_name.insert(spec.name.clone(), parameter).is_some() {
+                return Err(problem(&spec.name, "listed twice"));
+            }
+        }
+        Ok(Self { by_name })
+    }
+
+    /// Hands out the parameter `prefix.name`.
+    ///
+    /// # Errors
+    /// A name that was not listed, or is taken already.
+    pub fn take(&mut self, prefix: &str, name: &str) -> Result<Parameter> {
+        let name = format!("{prefix}.{name}");
+        self.by_name.remove(&name).ok_or_else(|| problem(&name, "wanted by a layer, but not listed"))
+    }
+
+    /// Checks that every listed parameter has found its layer.
+    ///
+    /// # Errors
+    /// The first one left over: it would count and decay, but never learn.
+    pub fn finish(self) -> Result<()> {
+        match self.by_name.keys().next() {
+            Some(name) => Err(problem(name, "listed, but no layer uses it")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn problem(name: &str, problem: &str) -> Error {
+    Error::Parameter { name: name.into(), problem: problem.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str) -> ParameterSpec {
+        ParameterSpec::new(name, [4, 2], Init::Normal(1.0)).unwrap()
+    }
+
+    #[test]
+    fn every_parameter_finds_exactly_one_layer() {
+        let specs = [spec("a.x.weight"), spec("a.y.weight")];
+        let mut parameters = Parameters::initialise(&specs, 0, DType::F32, &Device::Cpu).unwrap();
+        parameters.take("a", "x.weight").unwrap();
+        assert!(parameters.take("a", "x.weight").is_err());
+        assert!(parameters.take("a", "z.weight").is_err());
+        let left = parameters.finish().unwrap_err().to_string();
+        assert!(left.contains("a.y.weight"), "{left}");
+        let twice = [spec("a.x.weight"), spec("a.x.weight")];
+        assert!(Parameters::initialise(&twice, 0, DType::F32, &Device::Cpu).is_err());
+    }
+
+    #[test]
+    fn gradients_are_zeroed_where_they_lie() {
+        let mut parameters =
+            Parameters::initialise(&[spec("a.x.weight")], 0, DType::F32, &Device::Cpu).unwrap();
+        let parameter = parameters.take("a", "x.weight").unwrap();
+        let seen_elsewhere = parameter.gradient.clone();
+        seen_elsewhere.one_set().unwrap();
+        zero_gradients(&[parameter]).unwrap();
+        assert_eq!(atpm_core::read_f32(&seen_elsewhere).unwrap(), vec![0.0; 8]);
+    }
+
+    #[test]
+    fn the_table_totals_both_groups() {
+        let specs = [spec("a.x.weight"), ParameterSpec::new("a.norm.weight", [3], Init::Ones).unwrap()];
+        let text = render_table(&specs);
+        assert!(text.contains("total 11: 8 with weight decay, 3 without"), "{text}");
+        assert_eq!(text.lines().count(), 4);
+    }
+}

@@ -1,0 +1,110 @@
+//! How the memory of each layer fares: what it writes, how long it keeps it, how large it grows.
+//!
+//! Transport keeps the mean-square growth of a state at or below one, but not the worst case (an
+//! adversarial sequence of addresses can grow it while nothing decays), so norms are watched.
+
+use atpm_core::Segments;
+use atpm_core::ops::mixer::Outputs;
+use candle_core::{DType, Tensor};
+use serde::Serialize;
+
+use crate::{Decoder, Result};
+
+/// Below this mean decay a token, a head counts as keeping everything; it bounds the half-life
+/// that is reported.
+const LEAST_DECAY: f64 = 1e-9;
+
+/// The memory of one layer over one batch: means over rows, tokens and heads unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct MemoryHealth {
+    /// Half-life of a memory in tokens, `ln 2 / −mean(log α)` of a head; mean over heads.
+    pub half_life: f64,
+    /// The shortest half-life among the heads.
+    pub half_life_min: f64,
+    /// The longest half-life among the heads.
+    pub half_life_max: f64,
+    /// ρ, the strength of transport.
+    pub rho: f64,
+    /// λ, the strength of the recall correction.
+    pub lambda: f64,
+    /// β_K, the write strength of the key block.
+    pub beta_key: f64,
+    /// β_V, the write strength of the value block.
+    pub beta_value: f64,
+    /// `‖d‖` of the write address; between 1 and √2.
+    pub address_norm: f64,
+    /// The largest mean `‖d‖` of a row and head.
+    pub address_norm_max: f64,
+    /// Frobenius norm of the state after the last token.
+    pub state_norm: f64,
+    /// The largest state norm of a row and head.
+    pub state_norm_max: f64,
+}
+
+/// [`MemoryHealth`] of the layer with this index.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct LayerTelemetry {
+    /// Index of the block, from 0.
+    pub layer: usize,
+    /// Its memory.
+    #[serde(flatten)]
+    pub memory: MemoryHealth,
+}
+
+impl MemoryHealth {
+    /// From the controls `[B,T,5,H]` and the outputs of one forward pass.
+    ///
+    /// # Errors
+    /// Whatever a reduction refuses.
+    pub fn of(controls: &Tensor, outputs: &Outputs) -> Result<Self> {
+        let heads: Vec<Vec<f64>> = controls.to_dtype(DType::F64)?.mean((0, 1))?.to_vec2()?;
+        let half_lives: Vec<f64> =
+            heads[0].iter().map(|log_alpha| std::f64::consts::LN_2 / (-log_alpha).max(LEAST_DECAY)).collect();
+        let address_norms = flat(&outputs.address_norm)?;
+        let state_norms = flat(&outputs.state.to_dtype(DType::F64)?.sqr()?.sum((2, 3))?.sqrt()?)?;
+        Ok(Self {
+            half_life: mean(&half_lives),
+            half_life_min: -largest(half_lives.iter().map(|x| -x)),
+            half_life_max: largest(half_lives.iter().copied()),
+            beta_key: mean(&heads[1]),
+            beta_value: mean(&heads[2]),
+            rho: mean(&heads[3]),
+            lambda: mean(&heads[4]),
+            address_norm: mean(&address_norms),
+            address_norm_max: largest(address_norms.iter().copied()),
+            state_norm: mean(&state_norms),
+            state_norm_max: largest(state_norms.iter().copied()),
+        })
+    }
+}
+
+fn flat(tensor: &Tensor) -> Result<Vec<f64>> {
+    Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The largest value; a NaN among them is the largest, so that it is seen.
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b })
+}
+
+impl Decoder {
+    /// How the memory of every layer fares on the rows `ids [B,T]`. Layers without a memory are left
+    /// out.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, or an id outside the vocabulary.
+    pub fn telemetry(&self, ids: &Tensor, segments: &Segments) -> Result<Vec<LayerTelemetry>> {
+        let mut x = self.embedded(ids, segments)?;
+        let mut list = Vec::new();
+        for (layer, block) in self.blocks().iter().enumerate() {
+            let (y, memory) = block.observe(&x, segments)?;
+            list.extend(memory.map(|memory| LayerTelemetry { layer, memory }));
+            x = y;
+        }
+        Ok(list)
+    }
+}

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::{Error, Result};
+
 /// What to do with a shard that is not readable parquet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,10 +91,26 @@ impl TextConfig {
     pub fn new(data: DataConfig, seed: u64, rows: usize, tokens: usize) -> Self {
         Self { data, seed, rows, tokens, rank: 0, world: 1 }
     }
+
+    /// Refuses settings that no source can work with.
+    pub(crate) fn check(&self) -> Result<()> {
+        let rule = |key, value: usize, holds: bool, reason: &str| {
+            if holds { Ok(()) } else { Err(Error::Setting { key, value: value.to_string(), reason: reason.into() }) }
+        };
+        let (lanes, world) = (self.data.lanes, self.world);
+        rule("data.lanes", lanes, lanes > 0, "must be at least 1")?;
+        rule("data.shuffle_window", self.data.shuffle_window, self.data.shuffle_window > 0, "must be at least 1")?;
+        rule("train.rows", self.rows, self.rows > 0, "must be at least 1")?;
+        rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
+        rule("world", world, world > 0, "must be at least 1")?;
+        rule("rank", self.rank, self.rank < world, "must be below the number of processes")?;
+        rule("data.lanes", lanes, lanes % world == 0, "must be a multiple of the number of processes")?;
+        rule("train.rows", self.rows, self.rows % world == 0, "must be a multiple of the number of processes")
+    }
 }
 
 /// Reads a string or a list of strings.
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum OneOrMany {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::lane::LaneState;
+
 /// Counts of consumed documents and tokens; `kept + empty + null` is the number of rows that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -21,4 +23,21 @@ pub struct Counters {
     pub bad_row_groups: u64,
     /// Complete passes over the data: the smallest of all lanes.
     pub epoch: u64,
+}
+
+impl Counters {
+    /// The sum over lanes.
+    pub(crate) fn sum(lanes: &[LaneState], bad_shards: u64) -> Self {
+        let epoch = lanes.iter().map(|state| state.epoch).min().unwrap_or(0);
+        let mut sum = Self { bad_shards, epoch, ..Self::default() };
+        for LaneState { counts, .. } in lanes {
+            sum.kept += counts.kept;
+            sum.empty += counts.empty;
+            sum.null += counts.null;
+            sum.invalid += counts.invalid;
+            sum.tokens += counts.tokens;
+            sum.bad_row_groups += counts.bad_row_groups;
+        }
+        sum
+    }
 }

@@ -55,6 +55,22 @@ pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
     read("read", tensor, |values: &[f32]| Ok(values.to_vec()))
 }
 
+/// Overwrites the elements of a contiguous f32 CPU tensor in place, in row-major order; every clone of the
+/// tensor sees the change.
+///
+/// # Errors
+/// Another dtype, a tensor that is not contiguous or not on the CPU, or another number of elements.
+pub fn overwrite_f32(tensor: &Tensor, elements: &[f32]) -> Result<()> {
+    update("overwrite", tensor, |values: &mut [f32]| {
+        if values.len() != elements.len() {
+            let problem = format!("{} elements for a tensor of {}", elements.len(), values.len());
+            return Err(Error::Argument { op: "overwrite", problem });
+        }
+        values.copy_from_slice(elements);
+        Ok(())
+    })
+}
+
 /// Adds `delta` to a gradient buffer of the same shape and dtype, in place.
 ///
 /// # Errors

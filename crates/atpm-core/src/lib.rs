@@ -22,6 +22,6 @@ pub mod vector;
 mod blocks;
 mod elements;
 
-pub use elements::{accumulate, read_f32};
+pub use elements::{accumulate, overwrite_f32, read_f32};
 pub use error::{Error, Result};
 pub use segments::Segments;

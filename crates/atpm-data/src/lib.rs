@@ -3,6 +3,33 @@
 //! Plain integers, no tensors. A run's data order is a pure function of the shards, the seed and the
 //! number of lanes; how many processes share the lanes does not change a single batch.
 
+mod config;
+mod error;
+mod files;
+mod shards;
+mod order;
+mod tokenizer;
+mod lane;
+mod prefetch;
+mod dataset;
+mod counters;
+mod text;
+mod eval;
+mod inspect;
+pub mod demo;
+#[cfg(test)]
+mod testing;
+
+pub use config::{DataConfig, OnBadShard, OnInvalidUtf8, TextConfig};
+pub use counters::Counters;
+pub use dataset::{Dataset, ShardStamp};
+pub use error::{Error, Result};
+pub use eval::EvalSource;
+pub use inspect::{ColumnReport, FileReport, Inspection, inspect};
+pub use lane::{LaneCounts, LaneState};
+pub use text::{TextPosition, TextSource};
+pub use tokenizer::{BpeOptions, BpeReport, StreamDecoder, Tokenizer, WordCache, train_bpe};
+
 /// The target that counts for nothing: the token after it belongs to another document, or does not exist.
 pub const IGNORE: u32 = u32::MAX;
 

@@ -1,6 +1,37 @@
 //! The outside of a run: command line, configuration, run folder, exit codes.
 
-/// Entry point of the binary.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod exit;
+#[cfg(test)]
+mod flags;
+pub mod folder;
+pub mod logging;
+pub mod threads;
+pub mod tokenizer;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Entry point of the binary: parses the command line, runs it, and gives the exit code.
+pub fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(help_or_mistake) => {
+            let code = if help_or_mistake.use_stderr() { 2 } else { 0 };
+            // The terminal may be gone; the exit code still tells.
+            drop(help_or_mistake.print());
+            return ExitCode::from(code);
+        }
+    };
+    let console = logging::Console::install();
+    match cli::run(cli, &console) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            console.error(&error);
+            exit::exit_code(&error)
+        }
+    }
 }

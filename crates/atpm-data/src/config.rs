@@ -1,0 +1,124 @@
+//! The settings of a run's data: the `[data]` section and what the trainer adds to it.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Error, Result};
+
+/// What to do with a shard that is not readable parquet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnBadShard {
+    /// Stop with an error that names the shard.
+    #[default]
+    Fail,
+    /// Go on without it; counted, and logged once.
+    Skip,
+}
+
+/// What to do with a document that is not valid UTF-8.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnInvalidUtf8 {
+    /// Stop with an error that names the row.
+    #[default]
+    Fail,
+    /// Put U+FFFD in place of each invalid sequence; counted.
+    Replace,
+}
+
+/// The `[data]` section of a run's configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DataConfig {
+    /// Training shards: files, folders or globs; one string or a list. Required for training.
+    #[serde(deserialize_with = "one_or_many")]
+    pub train: Vec<String>,
+    /// Validation shards, in the same form. Default: none.
+    #[serde(deserialize_with = "one_or_many")]
+    pub val: Vec<String>,
+    /// `gpt2`, `bytes`, or the path of a `tokenizer.json`. Default: `gpt2`.
+    pub tokenizer: String,
+    /// The column that holds the text. Default: `text`.
+    pub text_column: String,
+    /// Independent streams the data is dealt into; fixed for the life of a run. Default: 8.
+    pub lanes: usize,
+    /// Documents that are shuffled among each other at most. 1 keeps the order inside a row group. Default: 1000.
+    pub shuffle_window: usize,
+    /// What to do with an unreadable shard. Default: `fail`.
+    pub on_bad_shard: OnBadShard,
+    /// What to do with a document that is not UTF-8. Default: `fail`.
+    pub invalid_utf8: OnInvalidUtf8,
+    /// Batches that are prepared ahead of their use. Default: 4.
+    pub prefetch: usize,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            train: Vec::new(),
+            val: Vec::new(),
+            tokenizer: "gpt2".into(),
+            text_column: "text".into(),
+            lanes: 8,
+            shuffle_window: 1000,
+            on_bad_shard: OnBadShard::Fail,
+            invalid_utf8: OnInvalidUtf8::Fail,
+            prefetch: 4,
+        }
+    }
+}
+
+/// Everything that a text source needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextConfig {
+    /// The `[data]` section.
+    pub data: DataConfig,
+    /// Seed of the data order.
+    pub seed: u64,
+    /// Rows of a batch, over all processes.
+    pub rows: usize,
+    /// Tokens of a row.
+    pub tokens: usize,
+    /// This process's number, below `world`.
+    pub rank: usize,
+    /// Processes that share the lanes; divides `rows` and `data.lanes`.
+    pub world: usize,
+}
+
+impl TextConfig {
+    /// The settings of a single process.
+    #[must_use]
+    pub fn new(data: DataConfig, seed: u64, rows: usize, tokens: usize) -> Self {
+        Self { data, seed, rows, tokens, rank: 0, world: 1 }
+    }
+
+    /// Refuses settings that no source can work with.
+    pub(crate) fn check(&self) -> Result<()> {
+        let rule = |key, value: usize, holds: bool, reason: &str| {
+            if holds { Ok(()) } else { Err(Error::Setting { key, value: value.to_string(), reason: reason.into() }) }
+        };
+        let (lanes, world) = (self.data.lanes, self.world);
+        rule("data.lanes", lanes, lanes > 0, "must be at least 1")?;
+        rule("data.shuffle_window", self.data.shuffle_window, self.data.shuffle_window > 0, "must be at least 1")?;
+        rule("train.rows", self.rows, self.rows > 0, "must be at least 1")?;
+        rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
+        rule("world", world, world > 0, "must be at least 1")?;
+        rule("rank", self.rank, self.rank < world, "must be below the number of processes")?;
+        rule("data.lanes", lanes, lanes % world == 0, "must be a multiple of the number of processes")?;
+        rule("train.rows", self.rows, self.rows % world == 0, "must be a multiple of the number of processes")
+    }
+}
+
+/// Reads a string or a list of strings.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match OneOrMany::deserialize(deserializer)? {
+        OneOrMany::One(one) => vec![one],
+        OneOrMany::Many(many) => many,
+    })
+}

@@ -1,0 +1,75 @@
+//! One pass over the validation shards, the same at every call.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use crate::lane::{Lane, LaneState, Plan};
+use crate::shards::Shards;
+use crate::{Batch, Counters, Error, Result, TextConfig, Tokenizer, order};
+
+/// One pass over `data.val`, in file order and unshuffled.
+pub struct EvalSource {
+    lane: Lane,
+    state: LaneState,
+    rows: usize,
+    tokens: usize,
+    bad_shards: u64,
+}
+
+impl EvalSource {
+    /// Checks every validation shard and stands before the first document.
+    ///
+    /// Batches hold `config.rows` rows of `config.tokens` tokens; the last batch may hold fewer rows.
+    ///
+    /// # Errors
+    /// Settings out of range, or missing or bad shards.
+    pub fn open(config: &TextConfig, tokenizer: Arc<Tokenizer>) -> Result<Self> {
+        config.check()?;
+        let data = &config.data;
+        let shards = Shards::open("data.val", &data.val, &data.text_column, data.on_bad_shard)?;
+        let bad_shards = shards.skipped;
+        let plan = Plan {
+            units: order::units(&shards, 1, data.shuffle_window),
+            shards,
+            tokenizer,
+            lanes: 1,
+            seed: None,
+            tokens: config.tokens,
+            on_bad_shard: data.on_bad_shard,
+            invalid_utf8: data.invalid_utf8,
+            logged: Mutex::default(),
+            stop: AtomicBool::new(false),
+        };
+        let state = LaneState::start(0);
+        let lane = Lane::new(Arc::new(plan), state);
+        Ok(Self { lane, state, rows: config.rows, tokens: config.tokens, bad_shards })
+    }
+
+    /// The next batch, or `None` after the last one.
+    ///
+    /// The last row is filled up with end-of-text inputs whose targets are [`crate::IGNORE`].
+    ///
+    /// # Errors
+    /// Whatever reading, decoding or tokenizing the data can meet; also when the whole pass has no usable document.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
+        let mut batch = Batch::with_capacity(self.rows, self.tokens);
+        while batch.rows < self.rows {
+            let Some(row) = self.lane.next_row()? else { break };
+            self.state = row.after;
+            batch.push(row);
+        }
+        if self.state.counts.kept == 0 {
+            let detail = format!("all {} rows are null or empty", self.lane.rows());
+            return Err(Error::NoDocuments { what: "data.val", detail });
+        }
+        Ok((batch.rows > 0).then_some(batch))
+    }
+
+    /// What this pass has read so far.
+    pub fn counters(&self) -> Counters {
+        Counters::sum(&[self.state], self.bad_shards)
+    }
+}

@@ -1,0 +1,67 @@
+//! From what a user writes to a list of shard files.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// The files that `patterns` name: in the order given, each folder and glob sorted by path, none twice.
+///
+/// A folder stands for the `.parquet` files directly in it. `what` names the setting in messages.
+pub(crate) fn expand(what: &'static str, patterns: &[String]) -> Result<Vec<PathBuf>> {
+    if patterns.is_empty() {
+        return Err(Error::NoFiles { what, pattern: String::new() });
+    }
+    let mut seen = HashSet::new();
+    let mut files = Vec::new();
+    for pattern in patterns {
+        let found = one(pattern)?;
+        if found.is_empty() {
+            return Err(Error::NoFiles { what, pattern: pattern.clone() });
+        }
+        for file in found {
+            let identity = file.canonicalize().unwrap_or_else(|_| file.clone());
+            if seen.insert(identity) {
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn one(pattern: &str) -> Result<Vec<PathBuf>> {
+    let path = Path::new(pattern);
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    if path.is_dir() {
+        return in_folder(path);
+    }
+    let matches = glob::glob(pattern)
+        .map_err(|error| Error::BadPattern { pattern: pattern.into(), reason: error.to_string() })?;
+    let mut files = Vec::new();
+    for entry in matches {
+        let path = entry.map_err(|error| {
+            let path = error.path().to_owned();
+            Error::Io { path, action: "list", source: error.into() }
+        })?;
+        if path.is_dir() {
+            files.extend(in_folder(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
+        let path = entry.map_err(Error::io(folder, "list"))?.path();
+        if path.is_file() && path.extension().is_some_and(|extension| extension == "parquet") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,101 @@
+//! The order of the data: a pure function of the shards, the seed, the lanes and the shuffle window.
+//!
+//! The *unit* of shuffle is a row group; when there are fewer row groups than lanes, units are slices of row groups.
+//! Epoch `e` is a seeded permutation of all `n` units. All epochs together are one endless sequence, unit `i` of epoch
+//! `e` being number `e·n + i`; number `k` belongs to lane `k mod lanes`, so no lane gets more units than another in the long run.
+//! Inside a unit, windows come in file order and the documents of a window in a seeded permutation.
+//! Every permutation has its own random stream, keyed by what it permutes: none depends on what was drawn before.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::shards::Shards;
+
+/// Decompressed bytes of text that one window holds at most, by the row group's mean.
+const WINDOW_BYTES: u64 = 32 << 20;
+
+/// A run of consecutive rows of one row group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unit {
+    pub(crate) shard: usize,
+    pub(crate) row_group: usize,
+    /// First row in the row group.
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    /// Documents of a window.
+    pub(crate) window: usize,
+}
+
+impl Unit {
+    /// Windows of this unit.
+    pub(crate) fn windows(&self) -> usize {
+        self.rows.div_ceil(self.window)
+    }
+
+    /// Rows of window `index`, counted in the row group: first and count.
+    pub(crate) fn window_rows(&self, index: usize) -> (usize, usize) {
+        let offset = index * self.window;
+        (self.first + offset, self.window.min(self.rows - offset))
+    }
+}
+
+/// All units, in file order; at least `lanes` of them if there are as many rows.
+pub(crate) fn units(shards: &Shards, lanes: usize, shuffle_window: usize) -> Vec<Unit> {
+    let groups = || {
+        let shards = shards.shards.iter().enumerate();
+        shards.flat_map(|(shard, content)| {
+            let groups = content.row_groups.iter().enumerate();
+            groups.filter(|(_, group)| group.rows > 0).map(move |(index, group)| (shard, index, group))
+        })
+    };
+    let enough = groups().count() >= lanes;
+    let share = (shards.rows() as usize / lanes).max(1);
+    let mut units = Vec::new();
+    for (shard, row_group, group) in groups() {
+        let fitting = (WINDOW_BYTES * group.rows as u64 / group.text_bytes.max(1)).max(1);
+        let window = shuffle_window.min(usize::try_from(fitting).unwrap_or(usize::MAX));
+        let slice = if enough { group.rows } else { share };
+        for first in (0..group.rows).step_by(slice) {
+            units.push(Unit { shard, row_group, first, rows: slice.min(group.rows - first), window });
+        }
+    }
+    units
+}
+
+/// The order of the units in `epoch`.
+pub(crate) fn unit_order(seed: u64, epoch: u64, n_units: usize) -> Vec<usize> {
+    permutation(n_units, &[seed, 0, epoch])
+}
+
+/// The order of the documents of one window.
+pub(crate) fn document_order(seed: u64, epoch: u64, unit: usize, window: usize, n_documents: usize) -> Vec<usize> {
+    permutation(n_documents, &[seed, 1, epoch, unit as u64, window as u64])
+}
+
+/// Fisher and Yates' shuffle of `0..n`, drawn from the stream that `key` names.
+fn permutation(n: usize, key: &[u64]) -> Vec<usize> {
+    let mut stream = Stream::new(key);
+    let mut order: Vec<usize> = (0..n).collect();
+    for last in (1..n).rev() {
+        order.swap(last, stream.below(last + 1));
+    }
+    order
+}
+
+/// A random stream that depends on nothing but its key.
+pub(crate) struct Stream(ChaCha8Rng);
+
+impl Stream {
+    pub(crate) fn new(key: &[u64]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for word in key {
+            hasher.update(&word.to_le_bytes());
+        }
+        Self(ChaCha8Rng::from_seed(*hasher.finalize().as_bytes()))
+    }
+
+    /// A number below `n`, which is at least 1.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
+}

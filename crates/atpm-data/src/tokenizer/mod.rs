@@ -1,0 +1,192 @@
+//! Text to token ids and back.
+
+mod bpe;
+mod builtin;
+mod huggingface;
+mod json;
+mod stream;
+mod train;
+mod words;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+pub use bpe::WordCache;
+use bpe::Bpe;
+use huggingface::HuggingFace;
+pub use stream::StreamDecoder;
+pub use train::{BpeOptions, BpeReport, train_bpe};
+
+use crate::{Error, Result};
+
+/// The name under which a tokenizer is saved.
+const FILE: &str = "tokenizer.json";
+/// Changes when a built-in tokenizer gives other ids than before.
+const BUILTIN_VERSION: u32 = 1;
+
+/// A tokenizer: the built-in `gpt2` and `bytes`, or a Hugging Face `tokenizer.json`.
+///
+/// A file of plain byte-level BPE runs on the same tables as the built-ins; any other goes through Hugging Face's library.
+#[derive(Debug)]
+pub struct Tokenizer {
+    name: String,
+    engine: Engine,
+    eos_id: u32,
+    max_id: u32,
+    /// Bytes of text of each id.
+    token_bytes: Vec<u32>,
+    fingerprint: String,
+    /// The `tokenizer.json`, where the tokenizer came from one.
+    file: Option<String>,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Bpe(Bpe),
+    Library(Box<HuggingFace>),
+}
+
+impl Tokenizer {
+    /// Opens `gpt2`, `bytes`, or the path of a `tokenizer.json` (or of a folder that holds one).
+    ///
+    /// The end-of-text token of a file is the `eos_token` of the `tokenizer_config.json` beside it, or else a token with a
+    /// name that is in use for it, such as `<|endoftext|>` or `</s>`.
+    ///
+    /// # Errors
+    /// When the file cannot be read or names no end-of-text token.
+    pub fn open(spec: &str) -> Result<Self> {
+        match builtin::open(spec) {
+            Some(tables) => {
+                let (bpe, eos_id) = tables.map_err(|reason| Error::Tokenizer { name: spec.into(), reason })?;
+                let fingerprint = digest(format!("{spec} {BUILTIN_VERSION}").as_bytes());
+                Ok(Self::of_tables(spec, bpe, eos_id, fingerprint, None))
+            }
+            None => Self::from_file(spec),
+        }
+    }
+
+    fn from_file(spec: &str) -> Result<Self> {
+        let path = Path::new(spec);
+        let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
+        let fault = |reason: String| Error::Tokenizer { name: path.display().to_string(), reason };
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            fault(format!("cannot be read ({error}); give `gpt2`, `bytes`, or the path of a tokenizer.json"))
+        })?;
+        let root = serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
+        let fingerprint = digest(text.as_bytes());
+        let library = HuggingFace::new(&text).map_err(fault)?;
+        let eos_id = library.end_of_text(&path).map_err(fault)?;
+        if let Some(bpe) = json::plain_bpe(&root) {
+            return Ok(Self::of_tables(spec, bpe, eos_id, fingerprint, Some(text)));
+        }
+        let max_id = library.max_id();
+        let token_bytes = library.token_bytes(max_id);
+        let engine = Engine::Library(Box::new(library));
+        Ok(Self { name: spec.into(), engine, eos_id, max_id, token_bytes, fingerprint, file: Some(text) })
+    }
+
+    fn of_tables(name: &str, bpe: Bpe, eos_id: u32, fingerprint: String, file: Option<String>) -> Self {
+        let token_bytes: Vec<u32> = bpe.pieces().iter().map(|piece| piece.len() as u32).collect();
+        let max_id = token_bytes.len().saturating_sub(1) as u32;
+        Self { name: name.into(), engine: Engine::Bpe(bpe), eos_id, max_id, token_bytes, fingerprint, file }
+    }
+
+    /// The spec it was opened with.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The largest id it can give, added tokens included.
+    pub fn max_id(&self) -> u32 {
+        self.max_id
+    }
+
+    /// Entries that an embedding table needs: `max_id + 1`.
+    pub fn vocab_size(&self) -> usize {
+        self.max_id as usize + 1
+    }
+
+    /// The end-of-text token.
+    pub fn eos_id(&self) -> u32 {
+        self.eos_id
+    }
+
+    /// The ids of `text`, without any special token: text that spells one is text.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = Vec::new();
+        self.encode_with(&mut WordCache::default(), text, &mut ids)?;
+        Ok(ids)
+    }
+
+    /// Appends the ids of `text` to `ids`, as [`Self::encode`] does, with words remembered from call to call.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text.
+    pub fn encode_with(&self, words: &mut WordCache, text: &str, ids: &mut Vec<u32>) -> Result<()> {
+        match &self.engine {
+            Engine::Bpe(bpe) => bpe.encode(words, text, ids),
+            Engine::Library(library) => {
+                ids.extend(library.encode(text).map_err(|reason| self.fault(reason))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The text of `ids`; special tokens give none, and bytes that are no UTF-8 give U+FFFD.
+    ///
+    /// # Errors
+    /// When an id is unknown.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids.iter().find(|&&id| id > self.max_id) {
+            return Err(self.fault(format!("there is no token {id}; the largest is {}", self.max_id)));
+        }
+        match &self.engine {
+            Engine::Bpe(bpe) => {
+                let bytes: Vec<u8> = ids.iter().flat_map(|&id| bpe.piece(id)).copied().collect();
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            Engine::Library(library) => library.decode(ids).map_err(|reason| self.fault(reason)),
+        }
+    }
+
+    /// A decoder that takes one id at a time.
+    pub fn stream(&self) -> StreamDecoder<'_> {
+        StreamDecoder::new(self)
+    }
+
+    /// Bytes of text that the token stands for; 0 for special and unknown tokens.
+    pub fn token_bytes(&self, id: u32) -> usize {
+        self.token_bytes.get(id as usize).map_or(0, |&bytes| bytes as usize)
+    }
+
+    /// A digest of everything that decides its ids, in hex.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Writes `tokenizer.json` into `dir`, which [`Self::open`] reads back to the same ids.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let text = match (&self.file, &self.engine) {
+            (None, Engine::Bpe(bpe)) => &json::write(bpe, self.eos_id),
+            (Some(text), _) => text,
+            (None, Engine::Library(_)) => return Err(self.fault("has no file to save".into())),
+        };
+        let path = dir.join(FILE);
+        std::fs::write(&path, text).map_err(Error::io(&path, "write"))
+    }
+
+    fn fault(&self, reason: String) -> Error {
+        Error::Tokenizer { name: self.name.clone(), reason }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}

@@ -1,0 +1,106 @@
+//! `atpm-train eval`: loss of a checkpoint or an export on any shards.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use atpm_data::{DataConfig, TextConfig};
+use candle_core::Device;
+use serde::Serialize;
+
+use super::model;
+use crate::report::metrics::Evaluation;
+use crate::report::output;
+use crate::run::exit::user;
+use crate::training::evaluation::evaluate;
+use crate::training::signals::StopFlag;
+
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train eval --model runs/tiny --data 'shards/val_*.parquet'
+  atpm-train eval --model export/tiny --data shards/val_00000.parquet --tokens 2048 --json
+
+With --json: model, step, loss (nats), perplexity, bits_per_byte, target_tokens, target_bytes, by_position (from, to,
+loss, target_tokens), seconds.";
+
+/// Flags of `eval`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A run folder (its newest complete checkpoint is taken), a checkpoint, or an export.
+    #[arg(long, value_name = "PATH")]
+    pub model: PathBuf,
+    /// Parquet shards: files, folders or globs.
+    #[arg(long, value_name = "SHARDS", required = true, num_args = 1..)]
+    pub data: Vec<String>,
+    /// The column that holds the documents.
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    pub text_column: String,
+    /// Tokens of a row; a document that is longer is cut, and its rest starts without memory.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub tokens: usize,
+    /// Rows at once; more are faster, up to a point, and need more memory.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub rows: usize,
+    /// Most batches of `rows × tokens` tokens; 0 reads everything.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub batches: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    model: &'a Path,
+    step: Option<u64>,
+    #[serde(flatten)]
+    evaluation: Evaluation,
+}
+
+/// Measures, and prints.
+///
+/// # Errors
+/// A model that cannot be opened, shards that cannot be read or hold no token to predict.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    for (flag, value) in [("--tokens", args.tokens), ("--rows", args.rows)] {
+        if value == 0 {
+            return Err(user(format!("{flag} must be at least 1")));
+        }
+    }
+    let opened = model::open(&args.model)?;
+    let data =
+        DataConfig { val: args.data.clone(), text_column: args.text_column.clone(), ..DataConfig::default() };
+    let config = TextConfig::new(data, 0, args.rows, args.tokens);
+    let stop = StopFlag::default();
+    let evaluation = evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;
+    let Some(evaluation) = evaluation else { return Ok(()) };
+    if args.json {
+        return output::json(&Report { model: &opened.path, step: opened.step, evaluation });
+    }
+    output::part(describe(&opened.path, &evaluation))
+}
+
+fn describe(path: &Path, evaluation: &Evaluation) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "{}", path.display());
+    let _ = writeln!(
+        text,
+        "loss {:.4} nats · perplexity {:.3} · {:.4} bits per byte · {} target tokens · {:.1} s",
+        evaluation.loss,
+        evaluation.perplexity,
+        evaluation.bits_per_byte,
+        evaluation.target_tokens,
+        evaluation.seconds
+    );
+    let _ = writeln!(text, "\n{:>16} {:>10} {:>10}", "tokens before", "loss", "targets");
+    for range in &evaluation.by_position {
+        let place = match range.to {
+            Some(to) if to == range.from => to.to_string(),
+            Some(to) => format!("{}–{to}", range.from),
+            None => format!("{}…", range.from),
+        };
+        let _ = writeln!(text, "{place:>16} {:>10.4} {:>10}", range.loss, range.target_tokens);
+    }
+    text
+}

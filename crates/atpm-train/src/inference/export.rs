@@ -1,0 +1,204 @@
+//! `atpm-train export`: a checkpoint as a Hugging Face folder, reopened and compared after writing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use atpm_data::Tokenizer;
+use atpm_model::Parameter;
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::export_config::ExportConfig;
+use super::model::{self, EXPORT_CONFIG, EXPORT_MODEL, Opened, named};
+use crate::checkpoint::digest;
+use crate::checkpoint::tensor_file::{self, Encoding, TensorFile};
+use crate::report::output;
+use crate::run::exit::user;
+
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train export --checkpoint runs/tiny --out export/tiny
+  atpm-train export --checkpoint runs/tiny/checkpoints/step-00001000 --out export/tiny-bf16 --dtype bf16
+
+The folder holds config.json, model.safetensors, generation_config.json, tokenizer.json and
+tokenizer_config.json; docs/checkpoint-format.md lists the names of the tensors.
+
+With --json: out, checkpoint, step, dtype, tensors, parameters, bytes (of model.safetensors), tied.";
+
+/// Flags of `export`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A run folder (its newest complete checkpoint is taken) or a checkpoint.
+    #[arg(long, value_name = "PATH")]
+    pub checkpoint: PathBuf,
+    /// The folder to write; it must be new or empty.
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// How numbers are stored.
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Print one JSON object about what was written.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How an export stores numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// Exactly, in 4 bytes.
+    F32,
+    /// Rounded to bfloat16, in 2 bytes.
+    Bf16,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    out: &'a Path,
+    checkpoint: &'a Path,
+    step: Option<u64>,
+    dtype: Dtype,
+    tensors: usize,
+    parameters: usize,
+    bytes: u64,
+    tied: bool,
+}
+
+/// Writes the export.
+///
+/// # Errors
+/// A checkpoint that cannot be opened, a folder that is not empty, or whatever the file system refuses; the
+/// folder is then not there.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let &Args { ref checkpoint, ref out, dtype, json } = args;
+    refuse_used(out)?;
+    let opened = model::open(checkpoint)?;
+    let encoding = match dtype {
+        Dtype::F32 => Encoding::F32,
+        Dtype::Bf16 => Encoding::Bf16,
+    };
+    let bytes = write(&opened, out, encoding)?;
+    let parameters = opened.model.parameters();
+    let report = Report {
+        out,
+        checkpoint: &opened.path,
+        step: opened.step,
+        dtype,
+        tensors: parameters.len(),
+        parameters: parameters.iter().map(|parameter| parameter.value.elem_count()).sum(),
+        bytes,
+        tied: opened.model.config().tied,
+    };
+    if json {
+        return output::json(&report);
+    }
+    output::line(format_args!(
+        "{}: {} parameters in {} tensors, {} bytes, read back and compared",
+        out.display(),
+        report.parameters,
+        report.tensors,
+        report.bytes
+    ))
+}
+
+fn refuse_used(out: &Path) -> anyhow::Result<()> {
+    match fs::read_dir(out) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(user(format!("--out {}: the folder is not empty", out.display()))),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(user(format!("--out {}: {error}", out.display()))),
+    }
+}
+
+/// Writes the folder beside its place, compares it, and renames it; bytes of its tensors.
+fn write(opened: &Opened, out: &Path, encoding: Encoding) -> anyhow::Result<u64> {
+    let beside = beside(out)?;
+    fs::create_dir_all(&beside)
+        .map_err(|error| user(format!("cannot create {}: {error}", beside.display())))?;
+    let written = write_files(opened, &beside, encoding).and_then(|bytes| {
+        digest::sync_folder(&beside)?;
+        fs::rename(&beside, out).with_context(|| format!("cannot rename {}", beside.display()))?;
+        Ok(bytes)
+    });
+    if written.is_err()
+        && let Err(error) = fs::remove_dir_all(&beside)
+    {
+        tracing::warn!("cannot remove {}: {error}", beside.display());
+    }
+    written
+}
+
+fn beside(out: &Path) -> anyhow::Result<PathBuf> {
+    let name = out
+        .file_name()
+        .ok_or_else(|| user(format!("--out {}: this is no name for a folder", out.display())))?;
+    Ok(out.with_file_name(format!(".tmp-{}-{}", name.to_string_lossy(), std::process::id())))
+}
+
+fn write_files(opened: &Opened, folder: &Path, encoding: Encoding) -> anyhow::Result<u64> {
+    let (model, tokenizer) = (&opened.model, &opened.tokenizer);
+    let parameters = model.parameters();
+    let path = folder.join(EXPORT_MODEL);
+    let digest = tensor_file::write(&path, &named(&parameters), encoding, ("format", "pt"))?;
+    compare(&path, &parameters, encoding)?;
+
+    tokenizer.save(folder)?;
+    let written = Tokenizer::open(&folder.to_string_lossy())?;
+    ensure!(
+        (written.vocab_size(), written.eos_id()) == (tokenizer.vocab_size(), tokenizer.eos_id()),
+        "the tokenizer did not survive being written: {} ids and end-of-text {} became {} and {}",
+        tokenizer.vocab_size(),
+        tokenizer.eos_id(),
+        written.vocab_size(),
+        written.eos_id()
+    );
+    let config = ExportConfig::new(model.config(), tokenizer.vocab_size(), tokenizer.eos_id(), encoding);
+    for (name, value) in [
+        (EXPORT_CONFIG, serde_json::to_value(config)?),
+        ("generation_config.json", generation_config(tokenizer.eos_id())),
+        ("tokenizer_config.json", tokenizer_config(folder, tokenizer.eos_id())?),
+    ] {
+        digest::write_file(&folder.join(name), &serde_json::to_vec_pretty(&value)?)?;
+    }
+    Ok(digest.bytes)
+}
+
+/// Reads every tensor back and compares it, bit for bit, with what it was to become.
+fn compare(path: &Path, parameters: &[Parameter], encoding: Encoding) -> anyhow::Result<()> {
+    let file = TensorFile::open(path)?;
+    file.expect(&named(parameters), &[encoding])?;
+    for parameter in parameters {
+        let expected = atpm_core::read_f32(&parameter.value)?;
+        let found = file.read_f32(&parameter.name)?;
+        let same = |(expected, found): (&f32, &f32)| encoding.rounded(*expected).to_bits() == found.to_bits();
+        ensure!(
+            expected.iter().zip(&found).all(same),
+            "{}: `{}` reads back with other values than were written",
+            path.display(),
+            parameter.name
+        );
+    }
+    Ok(())
+}
+
+fn generation_config(eos: u32) -> Value {
+    json!({"eos_token_id": eos, "do_sample": true, "temperature": 0.8, "top_p": 0.95, "max_new_tokens": 200})
+}
+
+/// What loaders of the hub need beside `tokenizer.json`.
+fn tokenizer_config(folder: &Path, eos: u32) -> anyhow::Result<Value> {
+    let path = folder.join("tokenizer.json");
+    let json = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let tokenizer: Value = serde_json::from_slice(&json)?;
+    let eos_token = tokenizer["added_tokens"]
+        .as_array()
+        .and_then(|tokens| tokens.iter().find(|token| token["id"] == eos))
+        .map_or(Value::Null, |token| token["content"].clone());
+    Ok(json!({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos_token}))
+}

@@ -1,0 +1,98 @@
+//! Where messages go: standard error, and the run folder's train.log once there is one.
+//!
+//! `RUST_LOG` chooses what is logged (default `info`), as usual in the Rust world.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use indicatif::MultiProgress;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// The log's name in a run folder.
+pub const LOG: &str = "train.log";
+
+/// Standard error, the log file and the progress bars above which messages appear. Clones share all of it.
+#[derive(Debug, Clone, Default)]
+pub struct Console {
+    file: Arc<Mutex<Option<File>>>,
+    bars: MultiProgress,
+}
+
+impl Console {
+    /// A console that the whole process logs to.
+    pub fn install() -> Self {
+        let console = Self::default();
+        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let (terminal, file) = (console.clone(), console.clone());
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(
+                fmt::layer()
+                    .without_time()
+                    .with_target(false)
+                    .with_writer(move || Terminal(terminal.clone())),
+            )
+            .with(fmt::layer().with_ansi(false).with_target(false).with_writer(move || LogFile(file.clone())))
+            .init();
+        console
+    }
+
+    /// Copies what follows to the run folder's train.log, after what it already holds.
+    ///
+    /// # Errors
+    /// A file that cannot be opened.
+    pub fn attach(&self, run_dir: &Path) -> anyhow::Result<()> {
+        let path = run_dir.join(LOG);
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("cannot open the log {}", path.display()))?;
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(())
+    }
+
+    /// The progress bars of this terminal.
+    pub fn bars(&self) -> &MultiProgress {
+        &self.bars
+    }
+
+    /// Says why the program ends, whatever `RUST_LOG` is.
+    pub fn error(&self, error: &anyhow::Error) {
+        let message = format!("error: {error:#}\n");
+        for writer in [&mut Terminal(self.clone()) as &mut dyn Write, &mut LogFile(self.clone())] {
+            // Nothing is left to tell a failure to.
+            drop(writer.write_all(message.as_bytes()));
+        }
+    }
+}
+
+struct Terminal(Console);
+
+impl Write for Terminal {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.bars.suspend(|| io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+struct LogFile(Console);
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! One session of training: the loop over steps, and what happens between them.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use atpm_data::{Batch, BatchSource, TextSource};
+use serde::Serialize;
+
+use super::evaluation::evaluate;
+use super::inputs::Inputs;
+use super::rate::RateMeter;
+use super::setup::{Plan, Ready, TOKENIZER_FILE};
+use super::signals::StopFlag;
+use super::trainer::Trainer;
+use crate::checkpoint::{self, Contents, TrainState};
+use crate::report::jsonl::JsonLines;
+use crate::report::metrics::{Evaluation, Record, Sink};
+use crate::report::progress::Progress;
+use crate::run::config::{Run, TokenizerSpec};
+use crate::run::folder::Resume;
+use crate::run::logging::Console;
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The run's folder.
+    pub run_dir: PathBuf,
+    /// Steps finished in the whole run.
+    pub step: u64,
+    /// Loss of the last step, in nats; null if it was skipped or there was none.
+    pub loss: Option<f64>,
+    /// The last evaluation of this session.
+    pub eval: Option<Evaluation>,
+    /// Input tokens of the whole run.
+    pub tokens: u64,
+    /// Input tokens a second of this session's steps, without the first one; null if there was no other.
+    pub tokens_per_s: Option<f64>,
+    /// Steps skipped in the whole run.
+    pub skipped_steps: u64,
+    /// The newest checkpoint of this session.
+    pub checkpoint: Option<PathBuf>,
+    /// The step that the session went on from.
+    pub resumed_from: Option<u64>,
+    /// Why it ended.
+    pub stopped: Stopped,
+}
+
+/// Why a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stopped {
+    /// All steps are done.
+    Finished,
+    /// `train.stop_after` is reached.
+    StopAfter,
+    /// A signal of this number asked for it.
+    Signal(i32),
+}
+
+/// Trains `run` to its end (or `train.stop_after`, or until `stop` is raised) and saves its state.
+///
+/// # Errors
+/// A mistake in settings, data or checkpoint, or a failure of the run. The last complete checkpoint is
+/// never touched by a failure.
+pub fn train(run: &Run, resume: &Resume, stop: &StopFlag, console: &Console) -> anyhow::Result<Outcome> {
+    train_plan(&Plan::of(run, resume)?, stop, console)
+}
+
+/// [`train`] for a plan that was made and looked at before.
+///
+/// # Errors
+/// As [`train`].
+pub fn train_plan(plan: &Plan, stop: &StopFlag, console: &Console) -> anyhow::Result<Outcome> {
+    let ready = plan.ready(console)?;
+    let mut session = Session::new(plan, ready, stop, console)?;
+    while let Some(number) = session.next_step() {
+        session.one_step(number)?;
+    }
+    session.finish()
+}
+
+struct Session<'a> {
+    plan: &'a Plan,
+    stop: &'a StopFlag,
+    trainer: Trainer,
+    source: TextSource,
+    metrics: JsonLines,
+    progress: Progress,
+    meter: RateMeter,
+    began: Instant,
+    resumed_from: Option<u64>,
+    last_step: u64,
+    last_record: Option<Record>,
+    last_evaluation: Option<Evaluation>,
+    newest: Option<PathBuf>,
+    tokenizer_files: Vec<(String, Vec<u8>)>,
+}
+
+impl<'a> Session<'a> {
+    fn new(plan: &'a Plan, ready: Ready, stop: &'a StopFlag, console: &Console) -> anyhow::Result<Self> {
+        let Ready { trainer, source } = ready;
+        let resumed_from = plan.start.as_ref().map(|loaded| loaded.state.step);
+        let (run, done) = (&plan.run, trainer.counters().step);
+        let last_step = run.train().last_step();
+        let metrics = match resumed_from {
+            Some(step) => JsonLines::resume(run.run_dir(), step)?,
+            None => JsonLines::create(run.run_dir())?,
+        };
+        Ok(Self {
+            plan,
+            stop,
+            progress: Progress::new(console, done, last_step, run.report().log_every),
+            metrics,
+            meter: RateMeter::default(),
+            began: Instant::now(),
+            resumed_from,
+            last_step,
+            last_record: None,
+            last_evaluation: None,
+            newest: None,
+            tokenizer_files: tokenizer_files(plan)?,
+            trainer,
+            source,
+        })
+    }
+
+    fn next_step(&self) -> Option<u64> {
+        let done = self.trainer.counters().step;
+        (done < self.last_step && self.stop.raised().is_none()).then_some(done + 1)
+    }
+
+    /// A step and what is due after it; one record.
+    fn one_step(&mut self, number: u64) -> anyhow::Result<()> {
+        let (mut record, batches) = self.train_step()?;
+        let run = &self.plan.run;
+        if is_due(number, run.report().telemetry_every) {
+            let inputs = Inputs::of(&batches[0], self.trainer.device())?;
+            record.layers = Some(self.trainer.model().telemetry(&inputs.ids, &inputs.segments)?);
+        }
+        if is_due(number, run.eval().every) || (number == self.last_step && run.eval().every > 0) {
+            record.eval = self.evaluate(number)?;
+        }
+        record.session_s = self.began.elapsed().as_secs_f64();
+        self.metrics.record(&record)?;
+        self.progress.step(&record, self.meter.time_for(self.last_step - number));
+        self.last_record = Some(record);
+        if is_due(number, run.checkpoint().every) && number != self.last_step {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Data, gradient, update; timed.
+    fn train_step(&mut self) -> anyhow::Result<(Record, Vec<Batch>)> {
+        let (started, waited) = (Instant::now(), self.source.wait_seconds());
+        let count = self.plan.run.train().accumulate;
+        let batches = (0..count).map(|_| self.source.next_batch()).collect::<Result<Vec<_>, _>>()?;
+        let mut record = self.trainer.step(&batches)?;
+        let read = batches.iter().map(|batch| batch.ids.len() as u64).sum();
+        let data_wait = Duration::try_from_secs_f64(self.source.wait_seconds() - waited).unwrap_or_default();
+        self.meter.add(read, started.elapsed(), data_wait);
+        if let Some(recent) = self.meter.recent() {
+            let flop_per_token = self.plan.estimate.training_flop_per_token();
+            record.tokens_per_s = Some(recent.tokens_per_s());
+            record.gflop_per_s = Some(recent.tokens_per_s() * flop_per_token / 1e9);
+            record.data_wait_share = Some(recent.data_wait_share());
+        }
+        Ok((record, batches))
+    }
+
+    fn evaluate(&mut self, number: u64) -> anyhow::Result<Option<Evaluation>> {
+        let run = &self.plan.run;
+        let evaluation = evaluate(
+            self.trainer.model(),
+            &run.eval_text(),
+            &self.plan.tokenizer,
+            run.eval().batches,
+            self.trainer.device(),
+            self.stop,
+        )?;
+        if let Some(evaluation) = &evaluation {
+            self.progress.evaluation(number, evaluation);
+            self.last_evaluation = Some(evaluation.clone());
+        }
+        Ok(evaluation)
+    }
+
+    /// Writes a checkpoint and removes old ones.
+    fn save(&mut self) -> anyhow::Result<()> {
+        let tokenizer = &self.plan.tokenizer;
+        let state = TrainState {
+            data: serde_json::to_value(self.source.position()).context("cannot write the data position")?,
+            tokenizer: tokenizer_name(self.plan)?.into(),
+            tokenizer_fingerprint: tokenizer.fingerprint().into(),
+            ..self.trainer.state()?
+        };
+        let (m, v) = self.trainer.moments();
+        let parameters = self.trainer.parameters();
+        let contents = Contents { state: &state, parameters, m, v, files: &self.tokenizer_files };
+        let run = &self.plan.run;
+        let path = checkpoint::save(run.run_dir(), &contents)?;
+        tracing::info!("saved {}", path.display());
+        let settings = run.checkpoint();
+        checkpoint::prune(run.run_dir(), settings.keep_last, settings.keep_every, &path)?;
+        self.newest = Some(path);
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<Outcome> {
+        // Without a step there is nothing new to save.
+        if self.last_record.is_some() {
+            self.save()?;
+        }
+        let counters = self.trainer.counters();
+        let stopped = match self.stop.raised() {
+            Some(signal) if counters.step < self.last_step => Stopped::Signal(signal),
+            _ if counters.step < self.plan.run.train().steps => Stopped::StopAfter,
+            _ => Stopped::Finished,
+        };
+        if self.last_record.is_none() && counters.step >= self.last_step {
+            tracing::info!("nothing to do: step {} of {} is done", counters.step, self.last_step);
+        }
+        Ok(Outcome {
+            run_dir: self.plan.run.run_dir().into(),
+            step: counters.step,
+            loss: self.last_record.and_then(|record| record.loss),
+            eval: self.last_evaluation,
+            tokens: counters.tokens_seen,
+            tokens_per_s: self.meter.session().map(|lap| lap.tokens_per_s()),
+            skipped_steps: counters.skipped_steps,
+            checkpoint: self.newest,
+            resumed_from: self.resumed_from,
+            stopped,
+        })
+    }
+}
+
+/// Whether something that happens every `every` steps (0 = never) is due after this one.
+fn is_due(step: u64, every: u64) -> bool {
+    every > 0 && step.is_multiple_of(every)
+}
+
+/// How a checkpoint names its tokenizer: built in, or the file that travels along.
+fn tokenizer_name(plan: &Plan) -> anyhow::Result<&str> {
+    match plan.run.tokenizer()? {
+        TokenizerSpec::BuiltIn(name) => Ok(name),
+        TokenizerSpec::Bpe(_) | TokenizerSpec::File(_) => Ok(TOKENIZER_FILE),
+    }
+}
+
+/// The tokenizer's file as checkpoints carry it.
+fn tokenizer_files(plan: &Plan) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+    if tokenizer_name(plan)? != TOKENIZER_FILE {
+        return Ok(Vec::new());
+    }
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    plan.tokenizer.save(folder.path())?;
+    let bytes =
+        std::fs::read(folder.path().join(TOKENIZER_FILE)).context("cannot read the saved tokenizer")?;
+    Ok(vec![(TOKENIZER_FILE.into(), bytes)])
+}

@@ -1,0 +1,185 @@
+//! Before the first step: device, tokenizer, sizes, checkpoint, data — in the order in which mistakes are
+//! cheapest to find.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use atpm_data::{BpeOptions, TextPosition, TextSource, Tokenizer, train_bpe};
+use candle_core::Device;
+
+use super::estimate::Estimate;
+use super::trainer::Trainer;
+use crate::checkpoint::Loaded;
+use crate::run::config::{Run, TokenizerSpec};
+use crate::run::exit::{OrUser, user};
+use crate::run::folder::{self, Resume};
+use crate::run::logging::Console;
+
+/// The tokenizer's name in run folders and checkpoints.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+
+/// A run whose settings are checked and whose sizes are known.
+#[derive(Debug)]
+pub struct Plan {
+    /// The run, its vocabulary resolved.
+    pub run: Run,
+    /// Where to compute.
+    pub device: Device,
+    /// The run's tokenizer.
+    pub tokenizer: Arc<Tokenizer>,
+    /// Parameters, FLOPs, memory.
+    pub estimate: Estimate,
+    /// The checkpoint to go on from.
+    pub start: Option<Loaded>,
+}
+
+/// A run that stands before its next step.
+pub struct Ready {
+    /// Model and moments.
+    pub trainer: Trainer,
+    /// The training stream.
+    pub source: TextSource,
+}
+
+impl Plan {
+    /// Finds the checkpoint to start from, opens device and tokenizer, resolves the vocabulary, estimates.
+    /// Nothing is allocated, and nothing written but a tokenizer that is yet to be trained.
+    ///
+    /// # Errors
+    /// A device, checkpoint, tokenizer or vocabulary that cannot be used, or a run that does not fit into
+    /// memory.
+    pub fn of(run: &Run, resume: &Resume) -> anyhow::Result<Self> {
+        let device = atpm_core::device::select(run.device()).or_user()?;
+        let start = folder::starting_point(run, resume)?;
+        let (run, tokenizer) = with_tokenizer(run, start.as_ref())?;
+        if let Some(loaded) = &start {
+            check_tokenizer(&run, loaded, &tokenizer)?;
+            folder::compare_settings(&run, loaded)?;
+        }
+        if run.schedule().warmup > run.train().steps {
+            tracing::warn!("schedule.warmup is longer than train.steps: the peak rate is never reached");
+        }
+        let estimate = Estimate::of(&run)?;
+        estimate.check_memory()?;
+        Ok(Self { run, device, tokenizer: Arc::new(tokenizer), estimate, start })
+    }
+
+    /// Opens the data, then makes the run folder and the model.
+    ///
+    /// # Errors
+    /// Shards that cannot be used, a folder that cannot be written.
+    pub fn ready(&self, console: &Console) -> anyhow::Result<Ready> {
+        let run = &self.run;
+        let position = self.start.as_ref().map(position).transpose()?;
+        let source = open_source(run, &self.tokenizer, position.as_ref())?;
+        folder::prepare(run)?;
+        console.attach(run.run_dir())?;
+        let mut trainer = Trainer::new(run, &self.device)?;
+        if let Some(loaded) = &self.start {
+            trainer.restore(loaded)?;
+            folder::set_aside_newer(run.run_dir(), loaded.state.step)?;
+        }
+        Ok(Ready { trainer, source })
+    }
+}
+
+/// What a run would need; unlike [`Plan::of`] this looks at no checkpoint and trains no tokenizer.
+///
+/// # Errors
+/// A device, tokenizer or vocabulary that cannot be used, or a run that does not fit into memory.
+pub fn sketch(run: &Run) -> anyhow::Result<(Run, Estimate)> {
+    atpm_core::device::select(run.device()).or_user()?;
+    let ids = match run.tokenizer()? {
+        TokenizerSpec::Bpe(size) => size,
+        _ => open_tokenizer(&run.data().tokenizer)?.vocab_size(),
+    };
+    let run = run.with_vocab_for(ids)?;
+    let estimate = Estimate::of(&run)?;
+    estimate.check_memory()?;
+    Ok((run, estimate))
+}
+
+/// Opens the training stream; `None` begins it.
+///
+/// # Errors
+/// Shards that are missing or cannot be used.
+pub fn open_source(
+    run: &Run,
+    tokenizer: &Arc<Tokenizer>,
+    position: Option<&TextPosition>,
+) -> anyhow::Result<TextSource> {
+    TextSource::open(&run.train_text(), Arc::clone(tokenizer), position).map_err(with_hint)
+}
+
+/// Whoever has no shards yet can make some.
+fn with_hint(error: atpm_data::Error) -> anyhow::Error {
+    match error {
+        error @ atpm_data::Error::NoFiles { .. } => {
+            user(format!("{error}; `atpm-train data demo` writes small demo shards into data/demo"))
+        }
+        error => error.into(),
+    }
+}
+
+fn with_tokenizer(run: &Run, start: Option<&Loaded>) -> anyhow::Result<(Run, Tokenizer)> {
+    match (run.tokenizer()?, start) {
+        (TokenizerSpec::Bpe(size), Some(loaded)) => {
+            let run = run.with_vocab_for(size)?;
+            Ok((run, Tokenizer::open(&loaded.path.display().to_string())?))
+        }
+        (TokenizerSpec::Bpe(size), None) => {
+            let run = run.with_vocab_for(size)?;
+            let tokenizer = train_tokenizer(&run, size)?;
+            Ok((run, tokenizer))
+        }
+        _ => {
+            let tokenizer = open_tokenizer(&run.data().tokenizer)?;
+            Ok((run.with_vocab_for(tokenizer.vocab_size())?, tokenizer))
+        }
+    }
+}
+
+/// Trains the run's own tokenizer into its folder.
+fn train_tokenizer(run: &Run, size: usize) -> anyhow::Result<Tokenizer> {
+    let data = run.data();
+    folder::create(run.run_dir())?;
+    let path = run.run_dir().join(TOKENIZER_FILE);
+    tracing::info!("training a tokenizer of {size} ids on data.train");
+    let options = BpeOptions {
+        vocab_size: size,
+        text_column: data.text_column.clone(),
+        on_bad_shard: data.on_bad_shard,
+        invalid_utf8: data.invalid_utf8,
+        ..BpeOptions::default()
+    };
+    let report = train_bpe(&data.train, &path, &options).map_err(with_hint)?;
+    tracing::info!("{}: {} ids from {} bytes", path.display(), report.vocab_size, report.text_bytes);
+    Ok(Tokenizer::open(&path.display().to_string())?)
+}
+
+fn open_tokenizer(spec: &str) -> anyhow::Result<Tokenizer> {
+    let hint = || {
+        let is_missing = !matches!(spec, "gpt2" | "bytes") && !Path::new(spec).exists();
+        let train = " (make one with `atpm-train tokenizer train SHARDS --out FILE`)";
+        format!("data.tokenizer = `{spec}`{}", if is_missing { train } else { "" })
+    };
+    Tokenizer::open(spec).with_context(hint).or_user()
+}
+
+fn check_tokenizer(run: &Run, loaded: &Loaded, tokenizer: &Tokenizer) -> anyhow::Result<()> {
+    if loaded.state.tokenizer_fingerprint == tokenizer.fingerprint() {
+        return Ok(());
+    }
+    Err(user(format!(
+        "{} was trained with another tokenizer than data.tokenizer = `{}`",
+        loaded.path.display(),
+        run.data().tokenizer
+    )))
+}
+
+fn position(loaded: &Loaded) -> anyhow::Result<TextPosition> {
+    serde_json::from_value(loaded.state.data.clone())
+        .with_context(|| format!("{}: the place in the data cannot be read", loaded.path.display()))
+        .or_user()
+}

@@ -1,0 +1,195 @@
+//! The binary after training: a small run on demo shards is resumed, evaluated, sampled and exported.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// Demo shards in a folder of their own, and the binary called on them.
+struct Workplace(tempfile::TempDir);
+
+impl Workplace {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.done(&["data", "demo", "--out", "demo", "--train-bytes", "60000", "--val-bytes", "10000"]);
+        place
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_atpm-train"));
+        command.args(args).current_dir(&self.0);
+        command
+    }
+
+    /// Standard output of a call that must succeed.
+    fn done(&self, args: &[&str]) -> String {
+        let output = self.command(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[args, &["--json"]].concat())).unwrap()
+    }
+
+    /// Exit code and standard error of a call that must fail.
+    fn refused(&self, args: &[&str]) -> (i32, String) {
+        let Output { status, stderr, .. } = self.command(args).output().unwrap();
+        (status.code().unwrap(), String::from_utf8_lossy(&stderr).into_owned())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// configs/debug.toml, smaller still.
+fn config() -> Vec<&'static str> {
+    let mut flags = vec!["--config", concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/debug.toml")];
+    for setting in [
+        "data.train=demo/train_*.parquet",
+        "data.val=demo/val_*.parquet",
+        "train.steps=40",
+        "train.rows=2",
+        "train.tokens=64",
+        "train.accumulate=1",
+        "eval.every=2",
+        "eval.batches=1",
+        "report.telemetry_every=2",
+        "threads=1",
+    ] {
+        flags.extend(["--set", setting]);
+    }
+    flags
+}
+
+// S10, T5: killed and resumed, every parameter, moment, loss and learning rate is that of the straight run.
+#[test]
+fn verify_resume_proves_that_resuming_is_exact() {
+    let place = Workplace::new();
+    let verify = [&["verify-resume"][..], &config(), &["--steps", "4", "--more", "3"]].concat();
+    let report = place.json(&verify);
+    assert_eq!(report["identical"], true, "{report}");
+    assert_eq!(report["killed"], true);
+    assert_eq!(report["records"], 7);
+    assert_eq!(report["first_difference"], Value::Null);
+    assert!(report["parameters"].as_u64().unwrap() > 10);
+    assert_eq!(report["moments"].as_u64(), report["parameters"].as_u64().map(|count| 2 * count));
+
+    let mistake = [&["verify-resume"][..], &config(), &["--set", "data.train=nothing/*.parquet"]].concat();
+    let (code, message) = place.refused(&mistake);
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("nothing/*.parquet"), "{message}");
+    let (code, message) = place.refused(&[&verify[..], &["--steps", "0"]].concat());
+    assert_eq!(code, 2, "{message}");
+}
+
+#[test]
+fn a_trained_model_is_evaluated_sampled_and_exported() {
+    let place = Workplace::new();
+    let train = [
+        &config()[..],
+        &["--set", "run_dir=run", "--set", "train.stop_after=4", "--set", "checkpoint.every=2"],
+    ];
+    place.done(&train.concat());
+    export(&place);
+    generate(&place);
+    mistakes(&place);
+}
+
+fn export(place: &Workplace) {
+    let report = place.json(&["export", "--checkpoint", "run", "--out", "out"]);
+    assert_eq!((report["step"].as_u64(), &report["dtype"]), (Some(4), &"f32".into()));
+    place.done(&[
+        "export",
+        "--checkpoint",
+        "run/checkpoints/step-00000002",
+        "--out",
+        "half",
+        "--dtype",
+        "bf16",
+    ]);
+
+    // The export is the checkpoint; the other step is another model.
+    let eval = |model: &str| {
+        let flags = ["--data", "demo/val_*.parquet", "--tokens", "64", "--rows", "2", "--batches", "3"];
+        place.json(&[&["eval", "--model", model][..], &flags].concat())
+    };
+    let (run, out, half) = (eval("run"), eval("out"), eval("half"));
+    assert_eq!(run["loss"], out["loss"]);
+    assert_eq!(run["by_position"], out["by_position"]);
+    assert_ne!(run["loss"], half["loss"]);
+    for key in ["perplexity", "bits_per_byte"] {
+        assert!(run[key].as_f64().unwrap() > 0.0, "{key}");
+    }
+    let table = place.done(&["eval", "--model", "out", "--data", "demo/val_*.parquet", "--tokens", "64"]);
+    assert!(table.contains("bits per byte") && table.contains("tokens before"), "{table}");
+}
+
+fn generate(place: &Workplace) {
+    let generate = |flags: &[&str]| place.json(&[&["generate", "--max-tokens", "24"][..], flags].concat());
+    let texts = |report: &Value| -> Vec<String> {
+        let answers = report["answers"].as_array().unwrap().iter();
+        answers.map(|answer| answer["text"].as_str().unwrap().to_string()).collect()
+    };
+    let prompts = ["--prompt", "Ada lives in", "--prompt", " Bob lives in"];
+    let whole = generate(&[&["--model", "run", "--seed", "3"][..], &prompts].concat());
+    assert_eq!(texts(&whole), texts(&generate(&[&["--model", "run", "--seed", "3"][..], &prompts].concat())));
+    assert_ne!(texts(&whole), texts(&generate(&[&["--model", "run", "--seed", "4"][..], &prompts].concat())));
+    assert_eq!(texts(&whole), texts(&generate(&[&["--model", "out", "--seed", "3"][..], &prompts].concat())));
+    for key in ["decode_tokens_per_s", "state_bytes", "tokens_read"] {
+        assert!(whole[key].as_f64().unwrap() > 0.0, "{key}: {whole}");
+    }
+
+    // Two processes that hand the memory over say what one would have said.
+    let first =
+        generate(&["--model", "run", "--seed", "3", "--prompt", prompts[1], "--save-state", "memory"]);
+    let second =
+        generate(&["--model", "out", "--seed", "3", "--prompt", prompts[3], "--load-state", "memory"]);
+    assert_eq!([texts(&first), texts(&second)].concat(), texts(&whole));
+
+    let streamed = place.done(&[
+        "generate",
+        "--model",
+        "run",
+        "--seed",
+        "3",
+        "--max-tokens",
+        "24",
+        "--prompt",
+        prompts[1],
+    ]);
+    assert_eq!(streamed, format!("{}{}\n", prompts[1], texts(&whole)[0]));
+    let mut command =
+        place.command(&["generate", "--model", "run", "--seed", "3", "--max-tokens", "24", "--interactive"]);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"Ada lives in\n\n Bob lives in\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", texts(&whole).join("\n")));
+}
+
+fn mistakes(place: &Workplace) {
+    std::fs::write(place.path().join("file"), "x").unwrap();
+    for (args, expected) in [
+        (vec!["generate", "--model", "run"], "nothing to continue"),
+        (vec!["generate", "--model", "run", "--prompt", ""], "the prompt is empty"),
+        (vec!["generate", "--model", "nowhere", "--prompt", "x"], "nowhere"),
+        (vec!["generate", "--model", "run", "--prompt", "x", "--top-p", "0"], "--top-p"),
+        (vec!["generate", "--model", "run", "--prompt", "x", "--temperature", "-1"], "--temperature"),
+        (vec!["generate", "--model", "half", "--prompt", "x", "--load-state", "memory"], "another model"),
+        (vec!["generate", "--model", "run", "--prompt", "x", "--load-state", "file"], "file"),
+        (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
+        (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
+        (vec!["export", "--checkpoint", "run", "--out", "out"], "not empty"),
+        (vec!["export", "--checkpoint", "demo", "--out", "new"], "not a complete checkpoint"),
+        (vec!["export", "--checkpoint", "run", "--out", "file/out"], "file/out"),
+    ] {
+        let (code, message) = place.refused(&args);
+        assert_eq!(code, 2, "{args:?}: {message}");
+        assert!(message.contains(expected), "{args:?}: {message}");
+    }
+    assert!(!place.path().join("new").exists());
+}

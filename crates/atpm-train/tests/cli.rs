@@ -1,0 +1,146 @@
+//! The program from outside: exit codes and what is said with them.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn run_in(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+        .args(args)
+        .current_dir(folder)
+        .env_remove("RUST_LOG")
+        .output()
+        .expect("the program starts")
+}
+
+fn config(name: &str) -> String {
+    root().join("configs").join(name).canonicalize().unwrap().display().to_string()
+}
+
+/// Mistakes end with code 2 and one sentence on standard error; nothing is left behind.
+#[test]
+fn mistakes_exit_with_2() {
+    let debug = config("debug.toml");
+    let table: &[(&[&str], &[&str])] = &[
+        (&[], &["no config given", "configs/debug.toml"]),
+        (&["--config", "none.toml"], &["cannot read the config none.toml"]),
+        (&["--no-such-flag"], &["--no-such-flag"]),
+        (&["no-such-command"], &["no-such-command"]),
+        (&["--config", &debug, "--set", "train.setps=3"], &["`setps` in [train]", "`steps`"]),
+        // S13: the flag is read.
+        (&["--config", &debug, "--resume", "/no/such"], &["--resume /no/such", "no such folder"]),
+        // D23: refused before the data, which is not there either, is looked for.
+        (&["--config", &debug, "--set", "model.vocab=100"], &["model.vocab = 100", "largest id is 256"]),
+        (&["--config", &debug], &["data.train", "atpm-train data demo"]),
+        (&["--config", &debug, "--set", "device=cuda"], &["cuda", "cpu"]),
+        (&["--config", &debug, "--set", "data.tokenizer=none.json"], &["none.json", "tokenizer train"]),
+        (&["--config", &debug, "--set", "train.rows=100000", "--set", "train.tokens=100000"], &["GiB"]),
+        (&["data", "inspect", "none.parquet"], &["none.parquet"]),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (args, expected) in table {
+        let output = run_in(folder.path(), args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}\n{said}");
+        for part in *expected {
+            assert!(said.contains(part), "{args:?}\n{said}\nlacks {part}");
+        }
+        assert!(output.stdout.is_empty(), "{args:?}: reports only on standard output");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half-written");
+}
+
+#[test]
+fn help_of_every_command_has_examples() {
+    let commands: &[&[&str]] = &[
+        &[],
+        &["eval"],
+        &["generate"],
+        &["export"],
+        &["plot"],
+        &["bench"],
+        &["data", "demo"],
+        &["data", "inspect"],
+        &["tokenizer", "train"],
+        &["verify-resume"],
+    ];
+    for command in commands {
+        let output = run_in(root(), &[command, &["--help"][..]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("Example"), "{command:?}\n{text}");
+    }
+}
+
+#[test]
+fn the_200m_config_passes_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &["--config", &config("200m.toml"), "--dry-run", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let parameters = report["parameters"].as_u64().unwrap();
+    assert!((195_000_000..215_000_000).contains(&parameters), "{report}");
+    assert_eq!(report["tokens_per_step"], 32 * 2048);
+    assert!(report["memory_bytes"].as_u64().unwrap() < 12 << 30, "{report}");
+    assert!(report["data"].as_str().unwrap().starts_with("not checked"), "{report}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A run that would take hours, stopped as soon as it has recorded a step.
+#[cfg(unix)]
+mod signals {
+    use std::process::{Child, ExitStatus, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn start(folder: &Path) -> Child {
+        let demo = run_in(folder, &["data", "demo", "--train-bytes", "60000", "--val-bytes", "8000"]);
+        assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
+        let child = Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+            .args(["--config", &config("debug.toml"), "--set", "train.steps=100000000", "--json"])
+            .args(["--set", "eval.every=0"])
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let metrics = folder.join("runs/debug/metrics.jsonl");
+        wait_until(|| std::fs::metadata(&metrics).is_ok_and(|file| file.len() > 0));
+        child
+    }
+
+    fn wait_until(mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it never happened");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn send(child: &Child, signal: &str) {
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn end(mut child: Child) -> ExitStatus {
+        wait_until(|| child.try_wait().unwrap().is_some());
+        child.wait().unwrap()
+    }
+
+    // O4: the first signal saves and exits with the documented code.
+    #[test]
+    fn a_signal_saves_at_the_next_step() {
+        for (signal, code) in [("-TERM", 143), ("-INT", 130)] {
+            let folder = tempfile::tempdir().unwrap();
+            let child = start(folder.path());
+            send(&child, signal);
+            assert_eq!(end(child).code(), Some(code));
+            let checkpoints = std::fs::read_dir(folder.path().join("runs/debug/checkpoints")).unwrap();
+            assert_eq!(checkpoints.count(), 1);
+        }
+    }
+}

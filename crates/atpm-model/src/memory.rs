@@ -4,14 +4,13 @@
 
 use std::fmt::Write as _;
 
+use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
+use atpm_core::ops::mixer::CHUNK;
+
 use crate::{ModelConfig, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
-/// Tokens that the mixer works on at once; it keeps one state for each.
-const CHUNK: usize = 64;
-/// Tokens whose logits exist at once in the head.
-const HEAD_BLOCK: usize = 512;
 
 /// Bytes by what they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +91,7 @@ fn working(config: &ModelConfig, tokens: usize) -> usize {
     // The same three; channels and their gradient, dprojected; dy, dgate, the gated norm.
     let in_mixer = product(&[tokens, 3 * d + 3 * channels + 3 * inner]);
     // Last output, normed, its gradient; one block of logits.
-    let in_head = sum(&[product(&[tokens, 3 * d]), tokens.min(HEAD_BLOCK) * vocab]);
+    let in_head = sum(&[product(&[tokens, 3 * d]), tokens.min(TOKENS_PER_BLOCK) * vocab]);
     product(&[in_mlp.max(in_mixer).max(in_head), F32])
 }
 

@@ -30,6 +30,7 @@ use candle_core::Tensor;
 
 use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result, Segments};
+pub use cpu::CHUNK;
 use cpu::{NORM_EPS, Sizes};
 
 const OP: &str = "mixer";

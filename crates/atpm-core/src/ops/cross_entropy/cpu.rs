@@ -9,7 +9,7 @@ use crate::vector::{LANES, Mat, MatMut, Real, Threads, exp, fold, matmul, vector
 
 /// Tokens of one block. Each block reads the weight twice and its gradient once more, so fewer
 /// tokens make the products wait for memory; more make the block's logits outgrow the cache.
-const TOKENS_PER_BLOCK: usize = 512;
+pub const TOKENS_PER_BLOCK: usize = 512;
 
 /// Logits between two additions to the f64 sum of exponentials.
 const SUM_BLOCK: usize = 1024;

@@ -17,6 +17,8 @@ mod text;
 mod eval;
 mod inspect;
 pub mod demo;
+#[cfg(test)]
+mod testing;
 
 pub use config::{DataConfig, OnBadShard, OnInvalidUtf8, TextConfig};
 pub use counters::Counters;

@@ -74,15 +74,28 @@ pub(crate) fn document_order(seed: u64, epoch: u64, unit: usize, window: usize, 
 
 /// Fisher and Yates' shuffle of `0..n`, drawn from the stream that `key` names.
 fn permutation(n: usize, key: &[u64]) -> Vec<usize> {
-    let mut hasher = blake3::Hasher::new();
-    for word in key {
-        hasher.update(&word.to_le_bytes());
-    }
-    let mut rng = ChaCha8Rng::from_seed(*hasher.finalize().as_bytes());
+    let mut stream = Stream::new(key);
     let mut order: Vec<usize> = (0..n).collect();
     for last in (1..n).rev() {
-        let choice = u128::from(rng.next_u64()) * (last as u128 + 1);
-        order.swap(last, (choice >> 64) as usize);
+        order.swap(last, stream.below(last + 1));
     }
     order
+}
+
+/// A random stream that depends on nothing but its key.
+pub(crate) struct Stream(ChaCha8Rng);
+
+impl Stream {
+    pub(crate) fn new(key: &[u64]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for word in key {
+            hasher.update(&word.to_le_bytes());
+        }
+        Self(ChaCha8Rng::from_seed(*hasher.finalize().as_bytes()))
+    }
+
+    /// A number below `n`, which is at least 1.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
 }

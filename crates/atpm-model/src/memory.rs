@@ -11,7 +11,7 @@ const F32: usize = 4;
 /// Tokens that the mixer works on at once; it keeps one state for each.
 const CHUNK: usize = 64;
 /// Tokens whose logits exist at once in the head.
-const HEAD_BLOCK: usize = 256;
+const HEAD_BLOCK: usize = 512;
 
 /// Bytes by what they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! time. Loops become vector code by running inside [`vectorize`]; matrix products go to the
 //! `gemm` crate. Nothing else in the workspace may be `unsafe`.
 
+pub mod bands;
 mod exp;
 mod matrix;
 

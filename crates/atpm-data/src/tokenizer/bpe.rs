@@ -154,6 +154,11 @@ struct Slot {
 }
 
 impl WordCache {
+    /// Bytes of memory in use.
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+    }
+
     /// The place of `word`, or `None` if it is too long to be remembered.
     fn slot(&mut self, word: &[u8]) -> Option<&mut Slot> {
         if word.len() > WORD {

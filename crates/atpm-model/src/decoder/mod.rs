@@ -5,7 +5,9 @@
 //!
 //! - `training`: a whole forward and backward pass, and token losses alone
 //! - `inference`: logits of whole rows, and token by token in constant memory
+//! - `health`: how the memory of every layer fares
 
+mod health;
 mod inference;
 #[cfg(test)]
 mod tests;
@@ -166,14 +168,6 @@ impl Decoder {
             x = y;
         }
         Ok((kept, x))
-    }
-
-    pub(crate) fn blocks(&self) -> &[Box<dyn Layer>] {
-        &self.blocks
-    }
-
-    pub(crate) fn embedded(&self, ids: &Tensor, segments: &Segments) -> Result<Tensor> {
-        self.embed(ids, segments)
     }
 }
 

@@ -6,7 +6,7 @@ use std::array;
 
 use rayon::prelude::*;
 
-use super::Sizes;
+use super::{MAX_WIDTH, Sizes};
 use crate::Segments;
 use crate::blocks::{add, add_partials};
 use crate::elements::output;
@@ -40,33 +40,16 @@ pub(super) struct OutputGradients<'a, T> {
 /// Runs the body with the constant `W` standing for the width, which the caller has checked.
 macro_rules! with_width {
     ($width:expr, $W:ident => $body:expr) => {
+        with_width!($width, $W => $body; 2 3 4 5 6 7)
+    };
+    ($width:expr, $W:ident => $body:expr; $($below:literal)*) => {
         match $width {
-            2 => {
-                const $W: usize = 2;
+            $($below => {
+                const $W: usize = $below;
                 $body
-            }
-            3 => {
-                const $W: usize = 3;
-                $body
-            }
-            4 => {
-                const $W: usize = 4;
-                $body
-            }
-            5 => {
-                const $W: usize = 5;
-                $body
-            }
-            6 => {
-                const $W: usize = 6;
-                $body
-            }
-            7 => {
-                const $W: usize = 7;
-                $body
-            }
+            })*
             _ => {
-                const $W: usize = 8;
+                const $W: usize = MAX_WIDTH;
                 $body
             }
         }

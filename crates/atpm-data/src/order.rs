@@ -68,7 +68,13 @@ pub(crate) fn unit_order(seed: u64, epoch: u64, n_units: usize) -> Vec<usize> {
 }
 
 /// The order of the documents of one window.
-pub(crate) fn document_order(seed: u64, epoch: u64, unit: usize, window: usize, n_documents: usize) -> Vec<usize> {
+pub(crate) fn document_order(
+    seed: u64,
+    epoch: u64,
+    unit: usize,
+    window: usize,
+    n_documents: usize,
+) -> Vec<usize> {
     permutation(n_documents, &[seed, 1, epoch, unit as u64, window as u64])
 }
 
@@ -97,5 +103,43 @@ impl Stream {
     /// A number below `n`, which is at least 1.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OnBadShard;
+    use crate::testing::{folder, numbered};
+
+    /// The order is part of the checkpoint format: these numbers may not change.
+    #[test]
+    fn the_order_is_frozen() {
+        assert_eq!(unit_order(1, 0, 8), [0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(document_order(1, 2, 3, 4, 8), [0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn units_cover_every_row_once_and_feed_every_lane() {
+        let dir = folder();
+        numbered(dir.path(), 50, 2, 10);
+        let files = [dir.path().display().to_string()];
+        let shards = Shards::open("data.train", &files, "text", OnBadShard::Fail).unwrap();
+        for lanes in [1, 5, 6, 7, 13, 50] {
+            let units = units(&shards, lanes, 4);
+            assert!(units.len() >= lanes, "{lanes} lanes, {} units", units.len());
+            let mut rows = Vec::new();
+            for unit in &units {
+                for window in 0..unit.windows() {
+                    let (first, count) = unit.window_rows(window);
+                    assert!((1..=4).contains(&count));
+                    rows.extend((first..first + count).map(|row| (unit.shard, unit.row_group, row)));
+                }
+            }
+            rows.sort_unstable();
+            rows.dedup();
+            assert_eq!(rows.len(), 50);
+            assert_eq!(units.iter().map(|unit| unit.rows).sum::<usize>(), 50);
+        }
     }
 }

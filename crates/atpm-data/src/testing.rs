@@ -11,7 +11,9 @@ use crate::{DataConfig, TextConfig, Tokenizer};
 
 /// Writes columns into one shard, `row_group` rows to a row group and `page` rows to a page.
 pub(crate) fn write_columns(path: &Path, columns: Vec<(&str, ArrayRef)>, row_group: usize, page: usize) {
-    let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true)));
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, array)| (name, array, true)),
+    );
     let batch = batch.unwrap();
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(row_group))
@@ -57,7 +59,8 @@ pub(crate) fn numbered(dir: &Path, count: usize, shards: usize, row_group: usize
 /// Settings for the shards of a folder, for training and validation alike.
 pub(crate) fn config(dir: &Path, lanes: usize, rows: usize, tokens: usize) -> TextConfig {
     let files = vec![dir.display().to_string()];
-    let data = DataConfig { train: files.clone(), val: files, lanes, shuffle_window: 10, ..DataConfig::default() };
+    let data =
+        DataConfig { train: files.clone(), val: files, lanes, shuffle_window: 10, ..DataConfig::default() };
     TextConfig::new(data, 7, rows, tokens)
 }
 

@@ -26,7 +26,13 @@ const SCHEMA: &str = "message schema {
 }";
 
 /// Writes `texts`, `row_group` of them to a row group.
-pub(super) fn write(path: &Path, split: &str, shard: usize, texts: &[String], row_group: usize) -> Result<()> {
+pub(super) fn write(
+    path: &Path,
+    split: &str,
+    shard: usize,
+    texts: &[String],
+    row_group: usize,
+) -> Result<()> {
     let file = File::create(path).map_err(Error::io(path, "create"))?;
     let fault = |error: ParquetError| Error::io(path, "write")(std::io::Error::other(error));
     let properties = WriterProperties::builder()

@@ -3,24 +3,46 @@
 use super::story::Kind;
 
 pub(super) const NAMES: [&str; 64] = [
-    "Ada", "Alma", "Anton", "Arne", "Bela", "Bruno", "Cara", "Celia", "Clara", "Dario", "David", "Dina", "Edgar", "Elena",
-    "Elias", "Emma", "Erik", "Fatima", "Felix", "Flora", "Frida", "George", "Greta", "Hana", "Hugo", "Ida", "Igor", "Ines",
-    "Ivan", "Jakob", "Jana", "Jonas", "Julia", "Karim", "Karl", "Laila", "Lara", "Leo", "Lina", "Lucas", "Maria", "Marta",
-    "Max", "Mira", "Nadia", "Nils", "Nora", "Olga", "Omar", "Oscar", "Paula", "Petra", "Rosa", "Ruben", "Sara", "Simon",
-    "Sofia", "Stefan", "Tara", "Theo", "Tomas", "Vera", "Viktor", "Yara",
+    "Ada", "Alma", "Anton", "Arne", "Bela", "Bruno", "Cara", "Celia", "Clara", "Dario", "David", "Dina",
+    "Edgar", "Elena", "Elias", "Emma", "Erik", "Fatima", "Felix", "Flora", "Frida", "George", "Greta",
+    "Hana", "Hugo", "Ida", "Igor", "Ines", "Ivan", "Jakob", "Jana", "Jonas", "Julia", "Karim", "Karl",
+    "Laila", "Lara", "Leo", "Lina", "Lucas", "Maria", "Marta", "Max", "Mira", "Nadia", "Nils", "Nora",
+    "Olga", "Omar", "Oscar", "Paula", "Petra", "Rosa", "Ruben", "Sara", "Simon", "Sofia", "Stefan", "Tara",
+    "Theo", "Tomas", "Vera", "Viktor", "Yara",
 ];
 
 const CITIES: [&str; 40] = [
-    "Athens", "Bergen", "Berlin", "Bern", "Bilbao", "Bologna", "Boston", "Bristol", "Brno", "Cairo", "Chicago", "Cork",
-    "Delhi", "Dublin", "Genoa", "Ghent", "Hamburg", "Helsinki", "Kyoto", "Lagos", "Lima", "Lisbon", "London", "Lyon",
-    "Madrid", "Malmo", "Milan", "Montreal", "Nairobi", "Naples", "Oslo", "Paris", "Porto", "Prague", "Quito", "Riga", "Rome",
-    "Seoul", "Tokyo", "Vienna",
+    "Athens", "Bergen", "Berlin", "Bern", "Bilbao", "Bologna", "Boston", "Bristol", "Brno", "Cairo",
+    "Chicago", "Cork", "Delhi", "Dublin", "Genoa", "Ghent", "Hamburg", "Helsinki", "Kyoto", "Lagos", "Lima",
+    "Lisbon", "London", "Lyon", "Madrid", "Malmo", "Milan", "Montreal", "Nairobi", "Naples", "Oslo", "Paris",
+    "Porto", "Prague", "Quito", "Riga", "Rome", "Seoul", "Tokyo", "Vienna",
 ];
 
 const JOBS: [&str; 24] = [
-    "baker", "barber", "builder", "carpenter", "chemist", "cook", "dentist", "doctor", "driver", "farmer", "florist",
-    "gardener", "judge", "librarian", "mechanic", "nurse", "painter", "pilot", "plumber", "potter", "sailor", "singer",
-    "teacher", "weaver",
+    "baker",
+    "barber",
+    "builder",
+    "carpenter",
+    "chemist",
+    "cook",
+    "dentist",
+    "doctor",
+    "driver",
+    "farmer",
+    "florist",
+    "gardener",
+    "judge",
+    "librarian",
+    "mechanic",
+    "nurse",
+    "painter",
+    "pilot",
+    "plumber",
+    "potter",
+    "sailor",
+    "singer",
+    "teacher",
+    "weaver",
 ];
 
 const COLOURS: [&str; 13] = [
@@ -29,21 +51,40 @@ const COLOURS: [&str; 13] = [
 ];
 
 const PLACES: [&str; 20] = [
-    "attic", "barn", "basement", "bathroom", "bedroom", "cellar", "classroom", "garage", "garden", "hall", "kitchen",
-    "library", "office", "pantry", "porch", "shed", "shop", "stable", "tower", "workshop",
+    "attic",
+    "barn",
+    "basement",
+    "bathroom",
+    "bedroom",
+    "cellar",
+    "classroom",
+    "garage",
+    "garden",
+    "hall",
+    "kitchen",
+    "library",
+    "office",
+    "pantry",
+    "porch",
+    "shed",
+    "shop",
+    "stable",
+    "tower",
+    "workshop",
 ];
 
-const FRIENDS: [&str; 12] =
-    ["cat", "dog", "donkey", "goat", "hamster", "hen", "horse", "parrot", "pony", "rabbit", "sheep", "turtle"];
+const FRIENDS: [&str; 12] = [
+    "cat", "dog", "donkey", "goat", "hamster", "hen", "horse", "parrot", "pony", "rabbit", "sheep", "turtle",
+];
 
 const NUMBERS: [&str; 16] = [
-    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
-    "fifteen", "sixteen", "twenty",
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "twenty",
 ];
 
 pub(super) const THINGS: [&str; 20] = [
-    "atlas", "basket", "blanket", "camera", "clock", "drum", "flute", "hammer", "jacket", "kettle", "key", "ladder", "lamp",
-    "map", "mirror", "notebook", "painting", "radio", "rope", "suitcase",
+    "atlas", "basket", "blanket", "camera", "clock", "drum", "flute", "hammer", "jacket", "kettle", "key",
+    "ladder", "lamp", "map", "mirror", "notebook", "painting", "radio", "rope", "suitcase",
 ];
 
 /// The kinds of fact; `{s}` is the subject, `{v}` the new value, `{o}` the one before.
@@ -84,7 +125,11 @@ pub(super) static KINDS: [Kind; 6] = [
     Kind {
         values: &PLACES,
         things: true,
-        state: &["The {s} is in the {v}.", "Someone left the {s} in the {v}.", "You can find the {s} in the {v}."],
+        state: &[
+            "The {s} is in the {v}.",
+            "Someone left the {s} in the {v}.",
+            "You can find the {s} in the {v}.",
+        ],
         keep: &[
             "Nobody touched the {s}.",
             "They looked for the {s} in the {v}, where it was not.",
@@ -103,7 +148,10 @@ pub(super) static KINDS: [Kind; 6] = [
         things: false,
         state: &["The door of {s} is {v}.", "{s} has a {v} door.", "{s} painted the door {v}."],
         keep: &["{s} bought {v} paint, but gave it away.", "The neighbours like the {o} door of {s}."],
-        revise: &["Over the old {o} {s} painted the door {v}.", "Now {s} wanted another colour and made the door {v}."],
+        revise: &[
+            "Over the old {o} {s} painted the door {v}.",
+            "Now {s} wanted another colour and made the door {v}.",
+        ],
         ask: &["What colour is the door of {s}?", "Which colour does the door of {s} have?"],
         answer: "The door of {s} is {v}.",
     },
@@ -112,7 +160,10 @@ pub(super) static KINDS: [Kind; 6] = [
         things: false,
         state: &["{s} keeps a {v}.", "{s} has a {v} at home.", "The animal of {s} is a {v}."],
         keep: &["{s} saw a {v} at the market, but did not buy it.", "{s} takes good care of the {o}."],
-        revise: &["{s} gave the {o} to a friend and got a {v}.", "The {o} grew old, and {s} now keeps a {v}."],
+        revise: &[
+            "{s} gave the {o} to a friend and got a {v}.",
+            "The {o} grew old, and {s} now keeps a {v}.",
+        ],
         ask: &["Which animal does {s} keep?", "What animal does {s} have?"],
         answer: "{s} keeps a {v}.",
     },
@@ -120,7 +171,10 @@ pub(super) static KINDS: [Kind; 6] = [
         values: &NUMBERS,
         things: false,
         state: &["{s} has {v} books.", "On the shelf of {s} there are {v} books.", "{s} owns {v} books."],
-        keep: &["{s} counted the books twice and the number was right.", "{s} nearly sold the books, but kept them all."],
+        keep: &[
+            "{s} counted the books twice and the number was right.",
+            "{s} nearly sold the books, but kept them all.",
+        ],
         revise: &["After a visit to the shop {s} has {v} books.", "{s} no longer has {o} books, but {v}."],
         ask: &["How many books does {s} have?", "What is the number of books that {s} owns?"],
         answer: "{s} has {v} books.",

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, Decimal128Array, DictionaryArray, Int32Array, LargeStringArray, ListBuilder, NullArray,
-    StringArray, StringBuilder, StringViewArray, StructArray,
+    ArrayRef, BinaryArray, Decimal128Array, DictionaryArray, Int32Array, LargeStringArray, ListBuilder,
+    NullArray, StringArray, StringBuilder, StringViewArray, StructArray,
 };
 use arrow::datatypes::{DataType, Field, Int32Type};
 
@@ -60,11 +60,18 @@ fn a_missing_text_column_is_told_at_open() {
         let name = if index == 1 { "content" } else { "text" };
         let path = dir.path().join(format!("{index}.parquet"));
         let numbers = Arc::new(Int32Array::from(vec![1, 2]));
-        write_columns(&path, vec![(name, Arc::new(StringArray::from(vec!["a", "b"]))), ("n", numbers)], 10, 10);
+        write_columns(
+            &path,
+            vec![(name, Arc::new(StringArray::from(vec!["a", "b"]))), ("n", numbers)],
+            10,
+            10,
+        );
     }
     let files = [dir.path().display().to_string()];
     let error = Shards::open("data.train", &files, "text", OnBadShard::Fail).unwrap_err().to_string();
-    for part in ["1.parquet", "\"text\"", "\"content\" (byte_array, string)", "\"n\" (int32)", "data.text_column"] {
+    for part in
+        ["1.parquet", "\"text\"", "\"content\" (byte_array, string)", "\"n\" (int32)", "data.text_column"]
+    {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
     let shards = Shards::open("data.train", &files, "text", OnBadShard::Skip).unwrap();
@@ -110,7 +117,8 @@ fn other_columns_do_not_matter() {
 #[test]
 fn broken_files_are_errors() {
     let dir = folder();
-    let texts: Vec<_> = (0..200).map(|index| Some(if index % 2 == 0 { "some text" } else { "other text" })).collect();
+    let texts: Vec<_> =
+        (0..200).map(|index| Some(if index % 2 == 0 { "some text" } else { "other text" })).collect();
     let whole = std::fs::read(shard(dir.path(), "whole.parquet", &texts, 50)).unwrap();
     let path = dir.path().join("broken.parquet");
     let check = |what: &str, content: &[u8], must_fail: bool| {

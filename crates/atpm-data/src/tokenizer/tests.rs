@@ -143,7 +143,8 @@ fn tokenizers_of_other_forms_go_through_the_library() {
     let spec = path.display().to_string();
     let error = Tokenizer::open(&spec).unwrap_err().to_string();
     assert!(error.contains("no end-of-text token") && error.contains("<|endoftext|>"), "{error}");
-    std::fs::write(dir.path().join("tokenizer_config.json"), r#"{"eos_token": {"content": "stop"}}"#).unwrap();
+    std::fs::write(dir.path().join("tokenizer_config.json"), r#"{"eos_token": {"content": "stop"}}"#)
+        .unwrap();
     let tokenizer = Tokenizer::open(&spec).unwrap();
     assert_eq!(tokenizer.encode("hello there world").unwrap(), [1, 0, 2]);
     assert_eq!((tokenizer.eos_id(), tokenizer.max_id()), (9, 9));
@@ -196,11 +197,16 @@ fn the_word_cache_is_bounded() {
     let mut words = WordCache::default();
     let mut ids = Vec::new();
     for round in 0..300_u64 {
-        let text: String = (0..800).map(|word| format!(" w{:x}", (round * 800 + word).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+        let text: String = (0..800)
+            .map(|word| format!(" w{:x}", (round * 800 + word).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+            .collect();
         ids.clear();
         tokenizer.encode_with(&mut words, &text, &mut ids).unwrap();
     }
-    assert_eq!(tokenizer.decode(&ids).unwrap().len(), ids.iter().map(|&id| tokenizer.token_bytes(id)).sum::<usize>());
+    assert_eq!(
+        tokenizer.decode(&ids).unwrap().len(),
+        ids.iter().map(|&id| tokenizer.token_bytes(id)).sum::<usize>()
+    );
     assert!(words.bytes() < 2 << 20, "{} bytes", words.bytes());
 }
 

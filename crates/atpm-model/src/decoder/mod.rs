@@ -152,6 +152,9 @@ impl Decoder {
     /// Embeddings `[B,T,d]` of `ids [B,T]`, which must fit the segments.
     fn embed(&self, ids: &Tensor, segments: &Segments) -> Result<Tensor> {
         expect("ids", ids, segments)?;
+        if ids.elem_count() == 0 {
+            return Err(Error::Input("ids are empty; a model reads at least one token".into()));
+        }
         Ok(embedding::forward(ids, &self.embedding.value)?)
     }
 

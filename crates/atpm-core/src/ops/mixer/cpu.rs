@@ -19,7 +19,7 @@ use chunk::Chunk;
 use geometry::{Geometry, WeightGradients, Weights};
 
 /// Tokens of a chunk.
-pub(super) const CHUNK: usize = 64;
+pub const CHUNK: usize = 64;
 
 /// Log decay of a document's first token, and the floor of any other: `e^{−1e5}` is zero, and sums
 /// of such numbers are exact enough in f64.

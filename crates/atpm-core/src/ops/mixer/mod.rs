@@ -30,6 +30,7 @@ use candle_core::Tensor;
 
 use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
 use crate::{Error, Result, Segments};
+pub use cpu::CHUNK;
 use cpu::{NORM_EPS, Sizes};
 
 const OP: &str = "mixer";
@@ -268,7 +269,7 @@ fn check(shape: &Shape, inputs: &Inputs<'_>) -> Result<Sizes> {
         let expected = "[B, T, H·(2S+K+V)]".into();
         return Err(Error::Shape { op: OP, argument: "x", got: inputs.x.dims().to_vec(), expected });
     };
-    let chunk = cpu::CHUNK.min(tokens);
+    let chunk = CHUNK.min(tokens);
     let sizes = Sizes { batch, tokens, heads, address, key, value, rank, query_norm, chunk };
     expect_shape(OP, "x", inputs.x, &[batch, tokens, heads * shape.channels()], "[B, T, H·(2S+K+V)]")?;
     expect_shape(OP, "controls", inputs.controls, &[batch, tokens, 5, heads], "[B, T, 5, H]")?;

@@ -87,7 +87,7 @@ fn forward_width<T: Real, const W: usize>(inputs: &Inputs<'_, T>, y: &mut [T], l
     y.par_chunks_mut((tokens * channels).max(1)).enumerate().for_each(|(row, y)| {
         let row = Row::<T, W>::new(inputs, row, &zeros);
         y.par_chunks_mut(TOKENS_PER_BLOCK * channels).enumerate().for_each(|(block, y)| {
-            vectorize(|| {
+            vectorize!({
                 for (token, y) in y.chunks_exact_mut(channels).enumerate() {
                     convolve(weight, row.window(block * TOKENS_PER_BLOCK + token), y);
                 }
@@ -122,7 +122,7 @@ fn backward_width<T: Real, const W: usize>(
         let blocks = dx.par_chunks_mut(TOKENS_PER_BLOCK * channels);
         blocks.zip(partials.par_chunks_mut(W * channels)).enumerate().for_each(|(block, (dx, dweight))| {
             let first = block * TOKENS_PER_BLOCK;
-            vectorize(|| backward_block(&row, weight, gradients, first, dx, dweight));
+            vectorize!(backward_block(&row, weight, gradients, first, dx, dweight));
         });
     });
     let mut sums = vec![T::zero(); W * channels];

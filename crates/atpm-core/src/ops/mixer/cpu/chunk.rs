@@ -123,10 +123,10 @@ impl<T: Real> Chunk<T> {
         matmul(MatMut::dense(&mut self.mb, 2 * c, c), T::zero(), sq, d.t(), T::one(), Threads::One);
         let state = Mat::dense(state, address, entity);
         matmul(MatMut::dense(&mut self.read, 2 * c, entity), T::zero(), sq, state, T::one(), Threads::One);
-        vectorize(|| self.apply_decay(controls));
-        vectorize(|| self.start_residuals(sizes, geometry, c));
-        vectorize(|| solve::forward(c, sizes, controls, &self.mb, &mut self.r, &mut self.u));
-        vectorize(|| rows_times(&self.u, &self.tail, c, entity, &mut self.tail_u));
+        vectorize!(self.apply_decay(controls));
+        vectorize!(self.start_residuals(sizes, geometry, c));
+        vectorize!(solve::forward(c, sizes, controls, &self.mb, &mut self.r, &mut self.u));
+        vectorize!(rows_times(&self.u, &self.tail, c, entity, &mut self.tail_u));
     }
 
     /// Fills γ, tail and Γ, and turns `S Dᵀ, Q Dᵀ` into `M, B`.
@@ -198,7 +198,7 @@ impl<T: Real> Chunk<T> {
         }
         let from_state = MatMut::dense(&mut grads.from_state, c, entity);
         matmul(from_state, zero, d, Mat::dense(dstate, address, entity), one, Threads::One);
-        let state_decay = vectorize(|| {
+        let state_decay = vectorize!({
             rows_times(&grads.from_state, &self.tail, c, entity, &mut grads.dz);
             for (t, dg) in grads.dg[..c].iter_mut().enumerate() {
                 let row = t * entity..(t + 1) * entity;
@@ -213,7 +213,7 @@ impl<T: Real> Chunk<T> {
         matmul(MatMut::dense(&mut grads.dz, c, entity), one, lower.t(), dy_matrix, one, Threads::One);
 
         // Z by the transposed solve; dR = Ω Z is the entity's direct gradient.
-        vectorize(|| {
+        vectorize!({
             solve::backward(c, sizes, controls, &self.mb, &mut grads.dz, &mut grads.de);
             beta_gradients(c, sizes, &grads.dz, &self.r, dcontrols);
             for (dr, &de) in dr.iter_mut().zip(&grads.de) {
@@ -224,7 +224,7 @@ impl<T: Real> Chunk<T> {
         // dM = −dR Uᵀ and dB = dY Uᵀ in one product, then their share in g and in S Dᵀ, Q Dᵀ.
         let drdy = Mat::dense(&grads.drdy, 2 * c, entity);
         matmul(MatMut::dense(&mut grads.dmb, 2 * c, c), zero, drdy, u.t(), one, Threads::One);
-        vectorize(|| {
+        vectorize!({
             decay_gradients(c, &self.mb, &self.decay, &mut grads.dmb, &mut grads.dg);
             scale_by_gamma(c, entity, &self.gamma, &self.read, &mut grads.drdy, &mut grads.dg);
         });

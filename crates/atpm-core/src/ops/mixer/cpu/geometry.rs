@@ -116,9 +116,9 @@ impl<T: Real> Geometry<T> {
         weights: Weights<'_, T>,
     ) -> f64 {
         let c = controls.tokens;
-        vectorize(|| self.normalize(sizes, row, c));
+        vectorize!(self.normalize(sizes, row, c));
         self.propose(sizes, c, weights);
-        vectorize(|| self.transport(sizes, controls))
+        vectorize!(self.transport(sizes, controls))
     }
 
     #[inline(always)]
@@ -213,9 +213,9 @@ impl<T: Real> Geometry<T> {
         first: usize,
     ) {
         let ChunkGradients { dsq, dd, de } = gradients;
-        vectorize(|| self.transport_backward(sizes, controls, dsq, dd, dcontrols));
+        vectorize!(self.transport_backward(sizes, controls, dsq, dd, dcontrols));
         self.propose_backward(sizes, controls.tokens, weights, dweights);
-        vectorize(|| self.normalize_backward(sizes, controls.tokens, dsq, de, dx, first));
+        vectorize!(self.normalize_backward(sizes, controls.tokens, dsq, de, dx, first));
     }
 
     /// Turns `dq` into the gradient of `q0`, adds to `ds`, and leaves the gradient of `c` in

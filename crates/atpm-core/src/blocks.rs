@@ -21,7 +21,7 @@ pub(crate) fn add_partials<T: Real>(partials: &[T], sums: &mut [T]) {
     let width = sums.len();
     sums.par_chunks_mut(COLUMNS).enumerate().for_each(|(block, sums)| {
         let first = block * COLUMNS;
-        vectorize(|| {
+        vectorize!({
             for partial in partials.chunks_exact(width) {
                 add(&partial[first..first + sums.len()], sums);
             }
@@ -29,7 +29,7 @@ pub(crate) fn add_partials<T: Real>(partials: &[T], sums: &mut [T]) {
     });
 }
 
-/// `sum += term`, element by element. Call inside [`vectorize`].
+/// `sum += term`, element by element. Call inside `vectorize!`.
 #[inline(always)]
 pub(crate) fn add<T: Real>(term: &[T], sum: &mut [T]) {
     for (sum, &term) in sum.iter_mut().zip(term) {

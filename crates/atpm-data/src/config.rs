@@ -95,11 +95,20 @@ impl TextConfig {
     /// Refuses settings that no source can work with.
     pub(crate) fn check(&self) -> Result<()> {
         let rule = |key, value: usize, holds: bool, reason: &str| {
-            if holds { Ok(()) } else { Err(Error::Setting { key, value: value.to_string(), reason: reason.into() }) }
+            if holds {
+                Ok(())
+            } else {
+                Err(Error::Setting { key, value: value.to_string(), reason: reason.into() })
+            }
         };
         let (lanes, world) = (self.data.lanes, self.world);
         rule("data.lanes", lanes, lanes > 0, "must be at least 1")?;
-        rule("data.shuffle_window", self.data.shuffle_window, self.data.shuffle_window > 0, "must be at least 1")?;
+        rule(
+            "data.shuffle_window",
+            self.data.shuffle_window,
+            self.data.shuffle_window > 0,
+            "must be at least 1",
+        )?;
         rule("train.rows", self.rows, self.rows > 0, "must be at least 1")?;
         rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
         rule("world", world, world > 0, "must be at least 1")?;
@@ -121,4 +130,40 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Resul
         OneOrMany::One(one) => vec![one],
         OneOrMany::Many(many) => many,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_section_reads_one_path_or_many_and_no_unknown_key() {
+        let read = |json: &str| serde_json::from_str::<DataConfig>(json).map_err(|error| error.to_string());
+        let config =
+            read(r#"{"train": "a", "val": ["b", "c"], "on_bad_shard": "skip", "invalid_utf8": "replace"}"#)
+                .unwrap();
+        assert_eq!((config.train, config.val), (vec!["a".into()], vec!["b".into(), "c".into()]));
+        assert_eq!((config.on_bad_shard, config.invalid_utf8), (OnBadShard::Skip, OnInvalidUtf8::Replace));
+        assert_eq!((config.lanes, config.shuffle_window, config.text_column.as_str()), (8, 1000, "text"));
+        assert!(read(r#"{"shuffle-window": 3}"#).unwrap_err().contains("shuffle-window"));
+        assert!(read(r#"{"on_bad_shard": "ignore"}"#).unwrap_err().contains("ignore"));
+    }
+
+    #[test]
+    fn settings_out_of_range_name_their_key() {
+        let sound = TextConfig::new(DataConfig::default(), 1, 4, 8);
+        assert!(sound.check().is_ok());
+        let check = |key: &str, edit: &dyn Fn(&mut TextConfig)| {
+            let mut config = sound.clone();
+            edit(&mut config);
+            assert!(config.check().unwrap_err().to_string().contains(key), "{key}");
+        };
+        check("data.lanes = 0", &|config| config.data.lanes = 0);
+        check("data.shuffle_window", &|config| config.data.shuffle_window = 0);
+        check("train.rows", &|config| config.rows = 0);
+        check("train.tokens", &|config| config.tokens = 0);
+        check("rank = 1", &|config| config.rank = 1);
+        check("data.lanes = 8", &|config| config.world = 3);
+        check("train.rows = 4", &|config| config.world = 8);
+    }
 }

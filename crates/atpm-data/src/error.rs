@@ -10,7 +10,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A pattern, file or folder gives no shard.
-    #[error("{what}: {pattern:?} matches no parquet file; give a .parquet file, a folder that holds some, or a glob")]
+    #[error(
+        "{what}: {pattern:?} matches no parquet file; give a .parquet file, a folder that holds some, or a glob"
+    )]
     NoFiles {
         /// Which list of files was meant, e.g. `data.train`.
         what: &'static str,
@@ -44,7 +46,9 @@ pub enum Error {
         reason: String,
     },
     /// Every shard was skipped as bad, or none holds a row.
-    #[error("{what}: no usable shard among {files} files ({skipped} skipped as bad, the others hold no rows)")]
+    #[error(
+        "{what}: no usable shard among {files} files ({skipped} skipped as bad, the others hold no rows)"
+    )]
     NoUsableShard {
         /// Which list of files was meant.
         what: &'static str,
@@ -75,7 +79,9 @@ pub enum Error {
         row: usize,
     },
     /// There are fewer documents than lanes.
-    #[error("{rows} documents cannot feed {lanes} lanes; set data.lanes to at most {rows}, or give more data")]
+    #[error(
+        "{rows} documents cannot feed {lanes} lanes; set data.lanes to at most {rows}, or give more data"
+    )]
     TooFewDocuments {
         /// Rows in all shards.
         rows: u64,
@@ -124,7 +130,9 @@ pub enum Error {
         reason: String,
     },
     /// A worker thread panicked.
-    #[error("a data worker stopped unexpectedly: {reason}; this is a defect, please report it with the data that caused it")]
+    #[error(
+        "a data worker stopped unexpectedly: {reason}; this is a defect, please report it with the data that caused it"
+    )]
     Worker {
         /// The panic's message.
         reason: String,

@@ -65,3 +65,36 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     files.sort();
     Ok(files)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_folders_and_globs_expand_in_order_and_once() {
+        let dir = crate::testing::folder();
+        for name in ["b.parquet", "a.parquet", "c.txt"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        let names = |patterns: &[&str]| {
+            let patterns: Vec<_> =
+                patterns.iter().map(|part| dir.path().join(part).display().to_string()).collect();
+            let files = expand("data.train", &patterns).map_err(|error| error.to_string())?;
+            Ok::<_, String>(
+                files
+                    .iter()
+                    .map(|file| file.file_name().unwrap().to_str().unwrap().to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(names(&["."]).unwrap(), ["a.parquet", "b.parquet"]);
+        assert_eq!(names(&["b.parquet", "*.parquet"]).unwrap(), ["b.parquet", "a.parquet"]);
+        assert_eq!(names(&["c.txt"]).unwrap(), ["c.txt"]);
+        for nothing in ["none.parquet", "d", "*.csv"] {
+            assert!(names(&[nothing]).unwrap_err().contains("matches no parquet file"), "{nothing}");
+        }
+        assert!(names(&["[.parquet"]).unwrap_err().contains("not a valid pattern"));
+        assert!(expand("data.val", &[]).unwrap_err().to_string().contains("data.val"));
+    }
+}

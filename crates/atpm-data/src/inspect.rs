@@ -112,7 +112,8 @@ pub fn inspect(files: &[String], text_column: &str, tokenizer: &Tokenizer) -> Re
         report.rows += file.rows;
         report.files.push(file);
     }
-    report.bytes_per_token = if report.tokens > 0 { report.text_bytes as f64 / report.tokens as f64 } else { 0.0 };
+    report.bytes_per_token =
+        if report.tokens > 0 { report.text_bytes as f64 / report.tokens as f64 } else { 0.0 };
     report.problems = list(problems, &report);
     Ok(report)
 }
@@ -170,7 +171,12 @@ fn count_shard(shard: &Shard, tokenizer: &Tokenizer) -> Counts {
     parts.into_iter().fold(Counts::default(), Counts::join)
 }
 
-fn count_row_group(shard: &Shard, row_group: usize, tokenizer: &Tokenizer, counts: &mut Counts) -> Result<()> {
+fn count_row_group(
+    shard: &Shard,
+    row_group: usize,
+    tokenizer: &Tokenizer,
+    counts: &mut Counts,
+) -> Result<()> {
     let mut reader = RowReader::open(shard, row_group, 0)?;
     let mut words = WordCache::default();
     let mut ids = Vec::new();

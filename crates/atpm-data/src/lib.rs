@@ -4,19 +4,21 @@
 //! number of lanes; how many processes share the lanes does not change a single batch.
 
 mod config;
-mod error;
-mod files;
-mod shards;
-mod order;
-mod tokenizer;
-mod lane;
-mod prefetch;
-mod dataset;
 mod counters;
-mod text;
-mod eval;
-mod inspect;
+mod dataset;
 pub mod demo;
+mod error;
+mod eval;
+mod files;
+mod inspect;
+mod lane;
+mod order;
+mod prefetch;
+mod shards;
+#[cfg(test)]
+mod testing;
+mod text;
+mod tokenizer;
 
 pub use config::{DataConfig, OnBadShard, OnInvalidUtf8, TextConfig};
 pub use counters::Counters;

@@ -68,21 +68,78 @@ pub(crate) fn unit_order(seed: u64, epoch: u64, n_units: usize) -> Vec<usize> {
 }
 
 /// The order of the documents of one window.
-pub(crate) fn document_order(seed: u64, epoch: u64, unit: usize, window: usize, n_documents: usize) -> Vec<usize> {
+pub(crate) fn document_order(
+    seed: u64,
+    epoch: u64,
+    unit: usize,
+    window: usize,
+    n_documents: usize,
+) -> Vec<usize> {
     permutation(n_documents, &[seed, 1, epoch, unit as u64, window as u64])
 }
 
 /// Fisher and Yates' shuffle of `0..n`, drawn from the stream that `key` names.
 fn permutation(n: usize, key: &[u64]) -> Vec<usize> {
-    let mut hasher = blake3::Hasher::new();
-    for word in key {
-        hasher.update(&word.to_le_bytes());
-    }
-    let mut rng = ChaCha8Rng::from_seed(*hasher.finalize().as_bytes());
+    let mut stream = Stream::new(key);
     let mut order: Vec<usize> = (0..n).collect();
     for last in (1..n).rev() {
-        let choice = u128::from(rng.next_u64()) * (last as u128 + 1);
-        order.swap(last, (choice >> 64) as usize);
+        order.swap(last, stream.below(last + 1));
     }
     order
+}
+
+/// A random stream that depends on nothing but its key.
+pub(crate) struct Stream(ChaCha8Rng);
+
+impl Stream {
+    pub(crate) fn new(key: &[u64]) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        for word in key {
+            hasher.update(&word.to_le_bytes());
+        }
+        Self(ChaCha8Rng::from_seed(*hasher.finalize().as_bytes()))
+    }
+
+    /// A number below `n`, which is at least 1.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::OnBadShard;
+    use crate::testing::{folder, numbered};
+
+    /// The order is part of the checkpoint format: these numbers may not change.
+    #[test]
+    fn the_order_is_frozen() {
+        assert_eq!(unit_order(1, 0, 8), [0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(document_order(1, 2, 3, 4, 8), [0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn units_cover_every_row_once_and_feed_every_lane() {
+        let dir = folder();
+        numbered(dir.path(), 50, 2, 10);
+        let files = [dir.path().display().to_string()];
+        let shards = Shards::open("data.train", &files, "text", OnBadShard::Fail).unwrap();
+        for lanes in [1, 5, 6, 7, 13, 50] {
+            let units = units(&shards, lanes, 4);
+            assert!(units.len() >= lanes, "{lanes} lanes, {} units", units.len());
+            let mut rows = Vec::new();
+            for unit in &units {
+                for window in 0..unit.windows() {
+                    let (first, count) = unit.window_rows(window);
+                    assert!((1..=4).contains(&count));
+                    rows.extend((first..first + count).map(|row| (unit.shard, unit.row_group, row)));
+                }
+            }
+            rows.sort_unstable();
+            rows.dedup();
+            assert_eq!(rows.len(), 50);
+            assert_eq!(units.iter().map(|unit| unit.rows).sum::<usize>(), 50);
+        }
+    }
 }

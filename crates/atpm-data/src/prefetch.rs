@@ -37,7 +37,8 @@ impl Prefetch {
             shares[index % n_threads].push(lane);
         }
         let (channels, threads) = (Vec::new(), Vec::new());
-        let mut prefetch = Self { plan: Arc::clone(plan), channels, threads, n_lanes, turn, waited: Duration::ZERO };
+        let mut prefetch =
+            Self { plan: Arc::clone(plan), channels, threads, n_lanes, turn, waited: Duration::ZERO };
         for (worker, share) in shares.into_iter().enumerate() {
             let (sender, receiver) = bounded(ahead.div_ceil(n_threads));
             // The lanes of worker `w` are `w, w + n, …`; the first to be taken at or after `turn` comes first.

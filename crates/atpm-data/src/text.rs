@@ -36,7 +36,9 @@ impl TextPosition {
         let mut whole = first.clone();
         for other in others {
             if other.dataset != first.dataset || other.row != first.row {
-                return Err(Error::BadPosition { reason: "the processes' positions differ in data or row".into() });
+                return Err(Error::BadPosition {
+                    reason: "the processes' positions differ in data or row".into(),
+                });
             }
             whole.lanes.extend_from_slice(&other.lanes);
         }
@@ -65,7 +67,11 @@ impl TextSource {
     ///
     /// # Errors
     /// Settings out of range, missing or bad shards, too little data, or a position that does not fit the data.
-    pub fn open(config: &TextConfig, tokenizer: Arc<Tokenizer>, resume: Option<&TextPosition>) -> Result<Self> {
+    pub fn open(
+        config: &TextConfig,
+        tokenizer: Arc<Tokenizer>,
+        resume: Option<&TextPosition>,
+    ) -> Result<Self> {
         config.check()?;
         let data = &config.data;
         let shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
+/// Largest size in channels, and largest number of layers or heads: far beyond use, and small enough
+/// that no product of them overflows.
+const MAX_SIZE: usize = 1 << 16;
+const MAX_COUNT: usize = 1 << 12;
+
 /// Everything that fixes the model's shape and function. The default is a model of about 206M
 /// parameters with a vocabulary of 50304.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,18 +106,18 @@ impl ModelConfig {
                 "0 stands for the tokenizer's size, which is not known here; give a number",
             );
         }
-        for (key, size) in [
-            ("d_model", self.d_model),
-            ("layers", self.layers),
-            ("heads", self.heads),
-            ("address", self.address),
-            ("key", self.key),
-            ("value", self.value),
-            ("rank", self.rank),
-            ("mlp", self.mlp),
+        for (key, size, limit) in [
+            ("d_model", self.d_model, MAX_SIZE),
+            ("layers", self.layers, MAX_COUNT),
+            ("heads", self.heads, MAX_COUNT),
+            ("address", self.address, MAX_SIZE),
+            ("key", self.key, MAX_SIZE),
+            ("value", self.value, MAX_SIZE),
+            ("rank", self.rank, MAX_SIZE),
+            ("mlp", self.mlp, MAX_SIZE),
         ] {
-            if size == 0 {
-                return refuse(key, "must be at least 1, got 0");
+            if !(1..=limit).contains(&size) {
+                return refuse(key, format!("must be 1 to {limit}, got {size}"));
             }
         }
         if self.vocab > u32::MAX as usize {
@@ -183,12 +188,14 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, Change); 18] = [
+        let cases: [(&str, Change); 20] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
             ("layers", |c| c.layers = 0),
             ("heads", |c| c.heads = 0),
+            ("heads", |c| c.heads = 4097),
+            ("mlp", |c| c.mlp = usize::MAX),
             ("address", |c| c.address = 0),
             ("key", |c| c.key = 0),
             ("value", |c| c.value = 0),

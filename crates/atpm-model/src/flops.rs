@@ -7,10 +7,9 @@
 
 use std::fmt::Write as _;
 
-use crate::ModelConfig;
+use atpm_core::ops::mixer::CHUNK;
 
-/// Tokens that the mixer works on at once.
-const CHUNK: usize = 64;
+use crate::ModelConfig;
 
 /// One part's share.
 #[derive(Debug, Clone, Copy, PartialEq)]

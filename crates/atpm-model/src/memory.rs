@@ -4,14 +4,13 @@
 
 use std::fmt::Write as _;
 
+use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
+use atpm_core::ops::mixer::CHUNK;
+
 use crate::{ModelConfig, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
-/// Tokens that the mixer works on at once; it keeps one state for each.
-const CHUNK: usize = 64;
-/// Tokens whose logits exist at once in the head.
-const HEAD_BLOCK: usize = 256;
 
 /// Bytes by what they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,21 +36,21 @@ impl MemoryEstimate {
         let elements: usize = specs(config)?.iter().map(crate::ParameterSpec::elements).sum();
         let parameters = elements * F32;
         let block = block_activations(config, rows, tokens);
-        let input = rows * tokens * config.d_model * F32;
+        let input = product(&[rows, tokens, config.d_model, F32]);
         let (kept, recomputed) =
-            if config.activation_checkpointing { (input, block) } else { (input + block, 0) };
+            if config.activation_checkpointing { (input, block) } else { (sum(&[input, block]), 0) };
         Ok(Self {
             parameters,
             gradients: parameters,
             moments: 2 * parameters,
-            activations: config.layers * kept,
-            working: recomputed + working(config, rows * tokens),
+            activations: product(&[config.layers, kept]),
+            working: sum(&[recomputed, working(config, product(&[rows, tokens]))]),
         })
     }
 
     /// All of it.
     pub fn total(&self) -> usize {
-        self.parameters + self.gradients + self.moments + self.activations + self.working
+        sum(&[self.parameters, self.gradients, self.moments, self.activations, self.working])
     }
 
     /// The estimate as aligned plain text.
@@ -77,8 +76,8 @@ fn block_activations(config: &ModelConfig, rows: usize, tokens: usize) -> usize 
     let ModelConfig { d_model: d, heads, mlp, address, .. } = *config;
     let shape = config.mixer_shape();
     let per_token = heads * (shape.channels() + 5 + 2 * shape.entity()) + d + 2 * mlp;
-    let states = rows * tokens.div_ceil(CHUNK) * heads * address * shape.entity();
-    (rows * tokens * per_token + states) * F32
+    let states = product(&[rows, tokens.div_ceil(CHUNK), heads, address, shape.entity()]);
+    product(&[sum(&[product(&[rows, tokens, per_token]), states]), F32])
 }
 
 /// Bytes alive beside the saved activations at the worst of three moments: the backward of an MLP,
@@ -88,10 +87,42 @@ fn working(config: &ModelConfig, tokens: usize) -> usize {
     let shape = config.mixer_shape();
     let (channels, inner) = (heads * shape.channels(), heads * shape.entity());
     // Output gradient, normed input, its gradient; inner product and its gradient; dpacked.
-    let in_mlp = tokens * (3 * d + 4 * mlp);
+    let in_mlp = product(&[tokens, 3 * d + 4 * mlp]);
     // The same three; channels and their gradient, dprojected; dy, dgate, the gated norm.
-    let in_mixer = tokens * (3 * d + 3 * channels + 3 * inner);
+    let in_mixer = product(&[tokens, 3 * d + 3 * channels + 3 * inner]);
     // Last output, normed, its gradient; one block of logits.
-    let in_head = tokens * 3 * d + tokens.min(HEAD_BLOCK) * vocab;
-    in_mlp.max(in_mixer).max(in_head) * F32
+    let in_head = sum(&[product(&[tokens, 3 * d]), tokens.min(TOKENS_PER_BLOCK) * vocab]);
+    product(&[in_mlp.max(in_mixer).max(in_head), F32])
+}
+
+/// Rows and tokens are anyone's numbers: what overflows is too much, and stays the largest number.
+fn product(factors: &[usize]) -> usize {
+    factors.iter().fold(1, |product, &factor| product.saturating_mul(factor))
+}
+
+fn sum(terms: &[usize]) -> usize {
+    terms.iter().fold(0, |sum, &term| sum.saturating_add(term))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_rows_are_too_much_rather_than_a_panic() {
+        let config = ModelConfig { vocab: 64, ..ModelConfig::default() };
+        let estimate = MemoryEstimate::of(&config, usize::MAX, usize::MAX).unwrap();
+        assert_eq!(estimate.total(), usize::MAX);
+    }
+
+    #[test]
+    fn checkpointing_needs_less() {
+        let plain = ModelConfig { vocab: 50304, ..ModelConfig::default() };
+        let checkpointed = ModelConfig { activation_checkpointing: true, ..plain.clone() };
+        let [plain, checkpointed] =
+            [plain, checkpointed].map(|config| MemoryEstimate::of(&config, 8, 1024).unwrap());
+        assert!(2 * checkpointed.activations < plain.activations);
+        assert!(checkpointed.total() < plain.total());
+        assert_eq!(checkpointed.parameters, plain.parameters);
+    }
 }

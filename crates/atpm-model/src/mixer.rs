@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Saved for backward: `projected`, `logits`, `gate`, `y` and the memory's chunk states. The
-//! convolution, the gates and the norm are computed again: together a percent of the layer's work,
-//! for a third of its activations.
+//! convolution, the gates and the norm are computed again: cheap beside the projections, and a
+//! third of the activations if they were kept.
 
 use atpm_core::Segments;
 use atpm_core::ops::gates::{self, Pins};
@@ -24,7 +24,7 @@ use crate::decode::DecodeState;
 use crate::init::{Init, STD, output_std};
 use crate::layer::{Layer, Saved, bytes};
 use crate::telemetry::MemoryHealth;
-use crate::{ModelConfig, Parameter, ParameterSpec, Parameters, Result};
+use crate::{Error, ModelConfig, Parameter, ParameterSpec, Parameters, Result};
 
 /// Controllers of a head: log α, β_K, β_V, ρ, λ.
 const CONTROLS: usize = 5;
@@ -100,6 +100,28 @@ struct Kept {
     memory: mixer::Saved,
 }
 
+/// What a row's earlier tokens left behind; nothing at its beginning.
+#[derive(Default)]
+struct Before<'a> {
+    /// `[B,W−1,C]`, the convolution's last inputs.
+    inputs: Option<&'a Tensor>,
+    /// `[B,H,S,D]`, the memory.
+    memory: Option<&'a Tensor>,
+}
+
+/// Everything up to the memory's answer.
+struct Pass {
+    projected: Tensor,
+    logits: Tensor,
+    gate: Tensor,
+    /// Log α, β_K, β_V, ρ, λ `[B,T,5,H]`.
+    controls: Tensor,
+    /// The convolution's last inputs `[B,W−1,C]`, if there is a convolution.
+    last_inputs: Option<Tensor>,
+    outputs: Outputs,
+    saved: Option<mixer::Saved>,
+}
+
 impl Mixer {
     /// Takes the parameters called `prefix.…`.
     ///
@@ -127,15 +149,25 @@ impl Mixer {
         })
     }
 
-    /// The three projections of `x`: projected, logits and gate.
-    fn project(&self, x: &Tensor) -> Result<[Tensor; 3]> {
+    /// From the layer's input to the memory's answer; `save` keeps what the memory's backward needs.
+    fn run(&self, x: &Tensor, segments: &Segments, before: &Before<'_>, save: bool) -> Result<Pass> {
         let (batch, tokens, _) = x.dims3()?;
+        let projected = linear::forward(x, &self.in_proj.value)?;
         let logits = linear::forward(x, &self.controls.value)?;
-        Ok([
-            linear::forward(x, &self.in_proj.value)?,
-            logits.reshape((batch, tokens, CONTROLS, self.shape.heads))?,
-            linear::forward(x, &self.gate_proj.value)?,
-        ])
+        let logits = logits.reshape((batch, tokens, CONTROLS, self.shape.heads))?;
+        let gate = linear::forward(x, &self.gate_proj.value)?;
+        let (channels, last_inputs) = self.convolve(&projected, before.inputs, segments)?;
+        let controls = self.control(&logits)?;
+        let transport = self.transport(|parameter| parameter.value.clone());
+        let inputs = Inputs {
+            x: &channels,
+            controls: &controls,
+            transport: &transport,
+            state: before.memory,
+            segments,
+        };
+        let (outputs, saved) = mixer::forward(&self.shape, &inputs, save)?;
+        Ok(Pass { projected, logits, gate, controls, last_inputs, outputs, saved })
     }
 
     /// Channels `[B,T,C]` and, if there is a convolution, its last inputs `[B,W−1,C]`.
@@ -208,35 +240,20 @@ impl Mixer {
         Ok((dprojected, dlogits))
     }
 
-    fn remember(
-        &self,
-        channels: &Tensor,
-        controls: &Tensor,
-        state: Option<&Tensor>,
-        segments: &Segments,
-        save: bool,
-    ) -> Result<(Outputs, Option<mixer::Saved>)> {
-        let transport = self.transport(|parameter| parameter.value.clone());
-        let inputs = Inputs { x: channels, controls, transport: &transport, state, segments };
-        Ok(mixer::forward(&self.shape, &inputs, save)?)
-    }
-
     fn memory_name(&self) -> String {
         format!("{}.state", self.prefix)
     }
 
-    fn convolution_name(&self) -> String {
+    fn inputs_name(&self) -> String {
         format!("{}.short_conv", self.prefix)
     }
 }
 
 impl Layer for Mixer {
     fn forward(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Saved)> {
-        let [projected, logits, gate] = self.project(x)?;
-        let (channels, _) = self.convolve(&projected, None, segments)?;
-        let controls = self.control(&logits)?;
-        let (outputs, memory) = self.remember(&channels, &controls, None, segments, true)?;
-        let memory = memory.ok_or(crate::Error::ForeignSaved { layer: NAME })?;
+        let Pass { projected, logits, gate, outputs, saved, .. } =
+            self.run(x, segments, &Before::default(), true)?;
+        let memory = saved.ok_or(Error::ForeignSaved { layer: NAME })?;
         let y = outputs.y;
         let out = self.output(&y, &gate)?;
         let size = bytes([&projected, &logits, &gate, &y, &memory.chunk_states]);
@@ -285,32 +302,29 @@ impl Layer for Mixer {
         let mut state = vec![(self.memory_name(), memory)];
         if let Some(weight) = &self.short_conv {
             let (channels, width) = weight.value.dims2()?;
-            state.push((self.convolution_name(), zeros(&[batch, width - 1, channels])?));
+            state.push((self.inputs_name(), zeros(&[batch, width - 1, channels])?));
         }
         Ok(state)
     }
 
     fn resume(&self, x: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        let [projected, logits, gate] = self.project(x)?;
-        let before =
-            if self.short_conv.is_some() { Some(state.get(&self.convolution_name())?) } else { None };
-        let (channels, last) = self.convolve(&projected, before, segments)?;
-        let controls = self.control(&logits)?;
-        let memory = state.get(&self.memory_name())?;
-        let (outputs, _) = self.remember(&channels, &controls, Some(memory), segments, false)?;
-        if let Some(last) = last {
-            state.set(&self.convolution_name(), last)?;
+        let memory = Some(state.get(&self.memory_name())?);
+        let inputs = match self.short_conv {
+            Some(_) => Some(state.get(&self.inputs_name())?),
+            None => None,
+        };
+        let pass = self.run(x, segments, &Before { inputs, memory }, false)?;
+        let out = self.output(&pass.outputs.y, &pass.gate)?;
+        state.set(&self.memory_name(), pass.outputs.state)?;
+        if let Some(inputs) = pass.last_inputs {
+            state.set(&self.inputs_name(), inputs)?;
         }
-        state.set(&self.memory_name(), outputs.state)?;
-        self.output(&outputs.y, &gate)
+        Ok(out)
     }
 
     fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
-        let [projected, logits, gate] = self.project(x)?;
-        let (channels, _) = self.convolve(&projected, None, segments)?;
-        let controls = self.control(&logits)?;
-        let (outputs, _) = self.remember(&channels, &controls, None, segments, false)?;
-        let health = MemoryHealth::of(&controls, &outputs)?;
-        Ok((self.output(&outputs.y, &gate)?, Some(health)))
+        let pass = self.run(x, segments, &Before::default(), false)?;
+        let health = MemoryHealth::of(&pass.controls, &pass.outputs)?;
+        Ok((self.output(&pass.outputs.y, &pass.gate)?, Some(health)))
     }
 }

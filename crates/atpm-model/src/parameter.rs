@@ -66,27 +66,33 @@ impl ParameterSpec {
     }
 }
 
-/// The parameter table as aligned plain text: name, shape, elements, decay, initial values, and the
-/// totals of both decay groups.
+/// The parameter table as aligned plain text: name, copies, shape, elements, decay, initial values,
+/// and the totals of both decay groups. What every block has alike is one line, `blocks.*.…`.
 pub fn render_table(specs: &[ParameterSpec]) -> String {
-    let shape = |spec: &ParameterSpec| {
-        let sizes: Vec<_> = spec.shape.iter().map(ToString::to_string).collect();
-        format!("[{}]", sizes.join(", "))
-    };
-    let widest = |column: &dyn Fn(&ParameterSpec) -> String, title: &str| {
-        specs.iter().map(|spec| column(spec).len()).max().unwrap_or(0).max(title.len())
-    };
-    let name_width = widest(&|spec| spec.name.clone(), "parameter");
-    let shape_width = widest(&shape, "shape");
-    let mut text =
-        format!("{:name_width$}  {:shape_width$}  {:>11}  decay  init\n", "parameter", "shape", "elements");
+    let mut rows: Vec<(String, &ParameterSpec, usize)> = Vec::new();
     for spec in specs {
+        let name = without_index(&spec.name);
+        let alike = |(other, first, _): &&mut (String, &ParameterSpec, usize)| {
+            *other == name
+                && (&first.shape, first.decay, &first.init) == (&spec.shape, spec.decay, &spec.init)
+        };
+        match rows.iter_mut().find(alike) {
+            Some((_, _, copies)) => *copies += 1,
+            None => rows.push((name, spec, 1)),
+        }
+    }
+    let name_width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max("parameter".len());
+    let mut text = format!(
+        "{:name_width$} {:>6}  {:16} {:>11}  decay  init\n",
+        "parameter", "copies", "shape", "elements"
+    );
+    for (name, spec, copies) in rows {
+        let shape: Vec<_> = spec.shape.iter().map(ToString::to_string).collect();
         let _ = writeln!(
             text,
-            "{:name_width$}  {:shape_width$}  {:>11}  {:5}  {}",
-            spec.name,
-            shape(spec),
-            spec.elements(),
+            "{name:name_width$} {copies:>6}  {:16} {:>11}  {:5}  {}",
+            format!("[{}]", shape.join(", ")),
+            copies * spec.elements(),
             if spec.decay { "yes" } else { "no" },
             spec.init,
         );
@@ -97,6 +103,14 @@ pub fn render_table(specs: &[ParameterSpec]) -> String {
     let (decayed, other) = (elements(true), elements(false));
     let _ = writeln!(text, "total {}: {decayed} with weight decay, {other} without", decayed + other);
     text
+}
+
+/// `blocks.*.rest` for `blocks.3.rest`; any other name as it is.
+fn without_index(name: &str) -> String {
+    match name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.')) {
+        Some((_, rest)) => format!("blocks.*.{rest}"),
+        None => name.into(),
+    }
 }
 
 /// Allocated parameters by name, until the layers have taken them.
@@ -184,10 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_totals_both_groups() {
-        let specs = [spec("a.x.weight"), ParameterSpec::new("a.norm.weight", [3], Init::Ones).unwrap()];
+    fn the_table_folds_blocks_and_totals_both_groups() {
+        let norm = |name: &str| ParameterSpec::new(name, [3], Init::Ones).unwrap();
+        let specs = [spec("blocks.0.x.weight"), norm("a.norm.weight"), spec("blocks.11.x.weight")];
         let text = render_table(&specs);
-        assert!(text.contains("total 11: 8 with weight decay, 3 without"), "{text}");
-        assert_eq!(text.lines().count(), 4);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1][..6], ["blocks.*.x.weight", "2", "[4,", "2]", "16", "yes"], "{text}");
+        assert_eq!(lines[2], ["a.norm.weight", "1", "[3]", "3", "no", "ones"], "{text}");
+        assert!(text.contains("total 19: 16 with weight decay, 3 without"), "{text}");
+        assert_eq!(lines.len(), 4);
     }
 }

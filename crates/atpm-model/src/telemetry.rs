@@ -3,12 +3,11 @@
 //! Transport keeps the mean-square growth of a state at or below one, but not the worst case (an
 //! adversarial sequence of addresses can grow it while nothing decays), so norms are watched.
 
-use atpm_core::Segments;
 use atpm_core::ops::mixer::Outputs;
 use candle_core::{DType, Tensor};
 use serde::Serialize;
 
-use crate::{Decoder, Result};
+use crate::Result;
 
 /// Below this mean decay a token, a head counts as keeping everything; it bounds the half-life
 /// that is reported.
@@ -89,22 +88,4 @@ fn mean(values: &[f64]) -> f64 {
 /// The largest value; a NaN among them is the largest, so that it is seen.
 fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b })
-}
-
-impl Decoder {
-    /// How the memory of every layer fares on the rows `ids [B,T]`. Layers without a memory are left
-    /// out.
-    ///
-    /// # Errors
-    /// Shapes that do not fit, or an id outside the vocabulary.
-    pub fn telemetry(&self, ids: &Tensor, segments: &Segments) -> Result<Vec<LayerTelemetry>> {
-        let mut x = self.embedded(ids, segments)?;
-        let mut list = Vec::new();
-        for (layer, block) in self.blocks().iter().enumerate() {
-            let (y, memory) = block.observe(&x, segments)?;
-            list.extend(memory.map(|memory| LayerTelemetry { layer, memory }));
-            x = y;
-        }
-        Ok(list)
-    }
 }

@@ -36,8 +36,9 @@ pub fn exp_f32(x: f32) -> f32 {
     // 2ⁿ in two factors: n reaches 128, and 2¹²⁸ alone is no f32.
     let bits = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
     let half = bits >> 1;
-    let scale = |n: i32| f32::from_bits(((n + 127) << 23).cast_unsigned());
-    let value = p * scale(half) * scale(bits - half);
+    // Wrapping, since a check for overflow would keep the loop scalar.
+    let scale = |n: i32| f32::from_bits((n.wrapping_add(127) << 23).cast_unsigned());
+    let value = p * scale(half) * scale(bits.wrapping_sub(half));
     if x < -87.336_54 {
         0.0
     } else if x > 88.722_83 {

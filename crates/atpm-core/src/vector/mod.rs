@@ -1,9 +1,12 @@
 //! Vectors and matrices on the CPU: run-time dispatch and matrix products.
 //!
 //! The build targets plain x86-64; what the processor can do beyond it is detected once, at run
-//! time. Loops become vector code by running inside [`vectorize`]; matrix products go to the
+//! time. Loops become vector code by running inside `vectorize!`; matrix products go to the
 //! `gemm` crate. Nothing else in the workspace may be `unsafe`.
 
+use std::sync::LazyLock;
+
+pub mod bands;
 mod exp;
 mod matrix;
 
@@ -51,21 +54,37 @@ impl Real for f64 {
     }
 }
 
-/// Runs `body` compiled for the best instruction set this processor has (AVX-512, AVX2 or plain
-/// x86-64). The body and what it calls must be `#[inline(always)]` to take part; `mul_add` becomes
-/// one instruction in it. Results do not depend on which set is chosen, since neither fused
+/// Evaluates an expression compiled for the best instruction set this processor has (AVX-512, AVX2
+/// or plain x86-64). What it calls must be `#[inline(always)]` to take part; `mul_add` becomes one
+/// instruction in it. Results do not depend on which set is chosen, since neither fused
 /// multiply-add nor an explicit order of summation does.
+///
+/// A macro, because each instruction set needs a closure of its own: a closure shared by all of them
+/// is too large to be inlined into each, and code that is not inlined stays scalar.
+macro_rules! vectorize {
+    ($body:expr) => {
+        match $crate::vector::arch() {
+            #[cfg(target_arch = "x86_64")]
+            pulp::Arch::V4(avx512) => avx512.vectorize(|| $body),
+            #[cfg(target_arch = "x86_64")]
+            pulp::Arch::V3(avx2) => avx2.vectorize(|| $body),
+            _ => $body,
+        }
+    };
+}
+pub(crate) use vectorize;
+
+/// The best instruction set of this processor, detected once.
 #[inline(always)]
-pub fn vectorize<R>(body: impl FnOnce() -> R) -> R {
-    use std::sync::LazyLock;
+pub(crate) fn arch() -> pulp::Arch {
     static ARCH: LazyLock<pulp::Arch> = LazyLock::new(pulp::Arch::new);
-    ARCH.dispatch(body)
+    *ARCH
 }
 
 /// Lanes of the explicit partial sums in reductions: one AVX-512 register of f32.
 pub const LANES: usize = 16;
 
-/// `Σ aᵢ·bᵢ` in a fixed order (sixteen partial sums, then pairwise). Call inside [`vectorize`].
+/// `Σ aᵢ·bᵢ` in a fixed order (sixteen partial sums, then pairwise). Call inside `vectorize!`.
 #[inline(always)]
 pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let mut sums = [T::zero(); LANES];

@@ -96,9 +96,10 @@ impl Shard {
         let column = column::find(path, &metadata, text_column)?;
         let mut row_groups = Vec::with_capacity(metadata.num_row_groups());
         for (index, group) in metadata.row_groups().iter().enumerate() {
-            let chunk = group.columns().get(column).ok_or_else(|| {
-                bad(path, format!("row group {index} has no column chunk {column}"))
-            })?;
+            let chunk = group
+                .columns()
+                .get(column)
+                .ok_or_else(|| bad(path, format!("row group {index} has no column chunk {column}")))?;
             row_groups.push(guard(path, || RowGroup::check(group.num_rows(), chunk, bytes, index))?);
         }
         Ok(Self { path: path.to_owned(), bytes, row_groups })

@@ -49,7 +49,9 @@ impl RowReader {
             let mut column = get_typed_column_reader::<ByteArrayType>(reader);
             match column.skip_records(first) {
                 Ok(skipped) if skipped == first => Ok(column),
-                Ok(skipped) => Err(format!("row group {row_group} ends after {skipped} of {} rows", group.rows)),
+                Ok(skipped) => {
+                    Err(format!("row group {row_group} ends after {skipped} of {} rows", group.rows))
+                }
                 Err(error) => Err(format!("row group {row_group}, before row {first}: {error}")),
             }
         })?;
@@ -75,7 +77,9 @@ impl RowReader {
                     .map_err(|error| format!("row group {row_group}, after row {}: {error}", *next + read))?;
                 if records == 0 {
                     let found = *next + read;
-                    return Err(format!("row group {row_group} ends after {found} rows, its metadata says more"));
+                    return Err(format!(
+                        "row group {row_group} ends after {found} rows, its metadata says more"
+                    ));
                 }
                 read += records;
             }
@@ -116,7 +120,9 @@ impl Text {
         let Some(bytes) = self.bytes() else { return Ok(None) };
         match (std::str::from_utf8(bytes), policy) {
             (Ok(text), _) => Ok(Some(Cow::Borrowed(text))),
-            (Err(_), OnInvalidUtf8::Replace) => Ok(Some(Cow::Owned(String::from_utf8_lossy(bytes).into_owned()))),
+            (Err(_), OnInvalidUtf8::Replace) => {
+                Ok(Some(Cow::Owned(String::from_utf8_lossy(bytes).into_owned())))
+            }
             (Err(_), OnInvalidUtf8::Fail) => {
                 Err(Error::InvalidUtf8 { path: shard.path.clone(), row_group, row: self.row })
             }

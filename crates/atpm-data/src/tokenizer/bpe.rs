@@ -31,8 +31,12 @@ impl Bpe {
     /// # Errors
     /// When a byte or the result of a merge has no id.
     pub(super) fn new(pieces: Vec<Box<[u8]>>, pairs: &[(u32, u32)]) -> Result<Self, String> {
-        let ids: HashMap<&[u8], u32> =
-            pieces.iter().zip(0u32..).filter(|(piece, _)| !piece.is_empty()).map(|(piece, id)| (&**piece, id)).collect();
+        let ids: HashMap<&[u8], u32> = pieces
+            .iter()
+            .zip(0u32..)
+            .filter(|(piece, _)| !piece.is_empty())
+            .map(|(piece, id)| (&**piece, id))
+            .collect();
         let mut bytes = [0; 256];
         for (byte, id) in (0..=u8::MAX).zip(&mut bytes) {
             *id = *ids.get([byte].as_slice()).ok_or_else(|| format!("it has no token for byte {byte}"))?;
@@ -86,7 +90,8 @@ impl Bpe {
         while let Some(Reverse((rank, place))) = heap.pop() {
             let left = place as usize;
             // An entry is stale when one of its symbols has been merged since.
-            let Some(merge) = look(&symbols, place).filter(|merge| merge.rank == rank && symbols[left].alive) else {
+            let Some(merge) = look(&symbols, place).filter(|merge| merge.rank == rank && symbols[left].alive)
+            else {
                 continue;
             };
             let right = symbols[left].next as usize;
@@ -154,6 +159,11 @@ struct Slot {
 }
 
 impl WordCache {
+    /// Bytes of memory in use.
+    pub fn bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot>()
+    }
+
     /// The place of `word`, or `None` if it is too long to be remembered.
     fn slot(&mut self, word: &[u8]) -> Option<&mut Slot> {
         if word.len() > WORD {

@@ -40,7 +40,9 @@ fn merges(pieces: &[Box<[u8]>]) -> Result<Vec<(u32, u32)>, String> {
         // Cut points of the token's parts; removing one joins two parts.
         let mut cuts: Vec<usize> = (0..=piece.len()).collect();
         while cuts.len() > 3 {
-            let joined = |at: usize| ids.get(&piece[cuts[at - 1]..cuts[at + 1]]).copied().filter(|&joined| joined < id);
+            let joined = |at: usize| {
+                ids.get(&piece[cuts[at - 1]..cuts[at + 1]]).copied().filter(|&joined| joined < id)
+            };
             let best = (1..cuts.len() - 1).filter_map(|at| Some((joined(at)?, at))).min();
             let (_, at) = best.ok_or_else(|| format!("token {id} is not made of two others"))?;
             cuts.remove(at);

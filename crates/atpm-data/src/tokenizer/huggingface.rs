@@ -20,7 +20,8 @@ pub(super) struct HuggingFace {
 impl HuggingFace {
     /// Reads a `tokenizer.json`; its truncation, padding and special tokens are turned off.
     pub(super) fn new(text: &str) -> Result<Self, String> {
-        let mut library = Library::from_bytes(text).map_err(|error| format!("is not a tokenizer.json: {error}"))?;
+        let mut library =
+            Library::from_bytes(text).map_err(|error| format!("is not a tokenizer.json: {error}"))?;
         library.with_truncation(None).map_err(|error| error.to_string())?;
         library.with_padding(None);
         library.set_encode_special_tokens(true);
@@ -36,7 +37,8 @@ impl HuggingFace {
         };
         if let Some(name) = named {
             let id = self.library.token_to_id(&name);
-            return id.ok_or_else(|| format!("has no token {name:?}, which {} calls eos_token", config.display()));
+            return id
+                .ok_or_else(|| format!("has no token {name:?}, which {} calls eos_token", config.display()));
         }
         END_NAMES.iter().find_map(|name| self.library.token_to_id(name)).ok_or_else(|| {
             format!(
@@ -65,12 +67,16 @@ impl HuggingFace {
     /// Bytes of text of each id up to `max_id`.
     pub(super) fn token_bytes(&self, max_id: u32) -> Vec<u32> {
         let added = self.library.get_added_tokens_decoder();
-        let chars = matches!(self.library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))).then(ByteChars::new);
+        let chars =
+            matches!(self.library.get_decoder(), Some(DecoderWrapper::ByteLevel(_))).then(ByteChars::new);
         let bytes = |id: u32| match (added.get(&id), self.library.id_to_token(id)) {
             (Some(token), _) if token.special => 0,
             (Some(token), _) => token.content.len(),
             (None, None) => 0,
-            (None, Some(entry)) => chars.as_ref().and_then(|chars| chars.bytes(&entry)).map_or_else(|| plain_length(&entry), |bytes| bytes.len()),
+            (None, Some(entry)) => chars
+                .as_ref()
+                .and_then(|chars| chars.bytes(&entry))
+                .map_or_else(|| plain_length(&entry), |bytes| bytes.len()),
         };
         (0..=max_id).map(|id| bytes(id) as u32).collect()
     }

@@ -38,7 +38,8 @@ impl ByteChars {
 /// The tables of a tokenizer that is byte-level BPE and nothing else, or `None` for any other.
 pub(super) fn plain_bpe(root: &Value) -> Option<Bpe> {
     let model = &root["model"];
-    let off = |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0.0;
+    let off =
+        |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0.0;
     let split = &root["pre_tokenizer"];
     let plain = model["type"] == "BPE"
         && ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"]
@@ -89,7 +90,8 @@ pub(super) fn write(bpe: &Bpe, eos_id: u32) -> String {
     let ids = bpe.pieces().iter().zip(0u32..).filter(|(piece, _)| !piece.is_empty());
     let mut vocab: Map<String, Value> = ids.map(|(_, id)| (entry(id), json!(id))).collect();
     vocab.insert(END_OF_TEXT.into(), json!(eos_id));
-    let merges: Vec<Value> = bpe.pairs().into_iter().map(|(left, right)| json!([entry(left), entry(right)])).collect();
+    let merges: Vec<Value> =
+        bpe.pairs().into_iter().map(|(left, right)| json!([entry(left), entry(right)])).collect();
     let byte_level = json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true
     });

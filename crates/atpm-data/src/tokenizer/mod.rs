@@ -5,15 +5,15 @@ mod builtin;
 mod huggingface;
 mod json;
 mod stream;
-mod train;
-mod words;
 #[cfg(test)]
 mod tests;
+mod train;
+mod words;
 
 use std::path::Path;
 
-pub use bpe::WordCache;
 use bpe::Bpe;
+pub use bpe::WordCache;
 use huggingface::HuggingFace;
 pub use stream::StreamDecoder;
 pub use train::{BpeOptions, BpeReport, train_bpe};
@@ -58,7 +58,8 @@ impl Tokenizer {
     pub fn open(spec: &str) -> Result<Self> {
         match builtin::open(spec) {
             Some(tables) => {
-                let (bpe, eos_id) = tables.map_err(|reason| Error::Tokenizer { name: spec.into(), reason })?;
+                let (bpe, eos_id) =
+                    tables.map_err(|reason| Error::Tokenizer { name: spec.into(), reason })?;
                 let fingerprint = digest(format!("{spec} {BUILTIN_VERSION}").as_bytes());
                 Ok(Self::of_tables(spec, bpe, eos_id, fingerprint, None))
             }
@@ -73,7 +74,8 @@ impl Tokenizer {
         let text = std::fs::read_to_string(&path).map_err(|error| {
             fault(format!("cannot be read ({error}); give `gpt2`, `bytes`, or the path of a tokenizer.json"))
         })?;
-        let root = serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
+        let root =
+            serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
         let fingerprint = digest(text.as_bytes());
         let library = HuggingFace::new(&text).map_err(fault)?;
         let eos_id = library.end_of_text(&path).map_err(fault)?;
@@ -141,9 +143,7 @@ impl Tokenizer {
     /// # Errors
     /// When an id is unknown.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        if let Some(id) = ids.iter().find(|&&id| id > self.max_id) {
-            return Err(self.fault(format!("there is no token {id}; the largest is {}", self.max_id)));
-        }
+        ids.iter().try_for_each(|&id| self.check(id))?;
         match &self.engine {
             Engine::Bpe(bpe) => {
                 let bytes: Vec<u8> = ids.iter().flat_map(|&id| bpe.piece(id)).copied().collect();
@@ -180,6 +180,13 @@ impl Tokenizer {
         };
         let path = dir.join(FILE);
         std::fs::write(&path, text).map_err(Error::io(&path, "write"))
+    }
+
+    fn check(&self, id: u32) -> Result<()> {
+        if id > self.max_id {
+            return Err(self.fault(format!("there is no token {id}; the largest is {}", self.max_id)));
+        }
+        Ok(())
     }
 
     fn fault(&self, reason: String) -> Error {

@@ -105,12 +105,14 @@ fn tables(model: &Value) -> Result<(Bpe, u32), String> {
     let mut pieces = vec![Box::default(); vocab.len() + 1];
     for (entry, id) in vocab {
         let id = id.as_u64().and_then(|id| usize::try_from(id).ok()).filter(|&id| id < vocab.len());
-        pieces[id.ok_or("the trained model's ids have gaps")?] = chars.bytes(entry).ok_or("an entry is not byte-level")?;
+        pieces[id.ok_or("the trained model's ids have gaps")?] =
+            chars.bytes(entry).ok_or("an entry is not byte-level")?;
     }
     let id = |entry: &Value| vocab.get(entry.as_str()?)?.as_u64().and_then(|id| u32::try_from(id).ok());
     let pair = |merge: &Value| id(&merge[0]).zip(id(&merge[1]));
     let merges = model["merges"].as_array().ok_or("the trained model has no merges")?;
-    let pairs = merges.iter().map(pair).collect::<Option<Vec<_>>>().ok_or("a merge is not a pair of entries")?;
+    let pairs =
+        merges.iter().map(pair).collect::<Option<Vec<_>>>().ok_or("a merge is not a pair of entries")?;
     Ok((Bpe::new(pieces, &pairs)?, vocab.len() as u32))
 }
 

@@ -20,7 +20,9 @@ static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
     let mut classes = vec![Class::Other; char::MAX as usize + 1];
     for (pattern, class) in [(r"\p{L}", Class::Letter), (r"\p{N}", Class::Number), (r"\s", Class::Space)] {
         let parsed = regex_syntax::parse(pattern);
-        let Ok(HirKind::Class(HirClass::Unicode(set))) = parsed.as_ref().map(|parsed| parsed.kind()) else { continue };
+        let Ok(HirKind::Class(HirClass::Unicode(set))) = parsed.as_ref().map(|parsed| parsed.kind()) else {
+            continue;
+        };
         for range in set.ranges() {
             classes[range.start() as usize..=range.end() as usize].fill(class);
         }
@@ -74,7 +76,9 @@ impl Words<'_> {
 
     /// Bytes of the white space at the front, without its last character if a word follows and others come before it.
     fn spaces(&self) -> usize {
-        let Some(end) = self.rest.find(|next| self.class(next) != Class::Space) else { return self.rest.len() };
+        let Some(end) = self.rest.find(|next| self.class(next) != Class::Space) else {
+            return self.rest.len();
+        };
         let last = self.rest[..end].chars().next_back().map_or(0, char::len_utf8);
         if last == end { end } else { end - last }
     }

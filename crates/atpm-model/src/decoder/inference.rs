@@ -35,7 +35,7 @@ impl Decoder {
     /// it and move it past their last token; without, they begin with an empty memory.
     ///
     /// # Errors
-    /// Shapes that do not fit, an id outside the vocabulary, a state of another batch size.
+    /// Shapes that do not fit or are empty, an id outside the vocabulary, a state of another batch size.
     pub fn logits(
         &self,
         ids: &Tensor,
@@ -49,11 +49,8 @@ impl Decoder {
     /// Logits `[B,vocab]` of the last token of `ids [B,T]` only; moves `state` past the rows.
     ///
     /// # Errors
-    /// As [`Decoder::logits`], or rows without tokens.
+    /// As [`Decoder::logits`].
     pub fn prefill(&self, ids: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        if segments.tokens() == 0 {
-            return Err(Error::Input("a prompt needs at least one token".into()));
-        }
         let x = self.hidden(ids, segments, Some(state))?;
         let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
         Ok(linear::forward(&self.normed(&last)?, &self.head().value)?)

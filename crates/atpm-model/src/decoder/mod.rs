@@ -5,7 +5,9 @@
 //!
 //! - `training`: a whole forward and backward pass, and token losses alone
 //! - `inference`: logits of whole rows, and token by token in constant memory
+//! - `health`: how the memory of every layer fares
 
+mod health;
 mod inference;
 #[cfg(test)]
 mod tests;
@@ -150,6 +152,9 @@ impl Decoder {
     /// Embeddings `[B,T,d]` of `ids [B,T]`, which must fit the segments.
     fn embed(&self, ids: &Tensor, segments: &Segments) -> Result<Tensor> {
         expect("ids", ids, segments)?;
+        if ids.elem_count() == 0 {
+            return Err(Error::Input("ids are empty; a model reads at least one token".into()));
+        }
         Ok(embedding::forward(ids, &self.embedding.value)?)
     }
 
@@ -166,14 +171,6 @@ impl Decoder {
             x = y;
         }
         Ok((kept, x))
-    }
-
-    pub(crate) fn blocks(&self) -> &[Box<dyn Layer>] {
-        &self.blocks
-    }
-
-    pub(crate) fn embedded(&self, ids: &Tensor, segments: &Segments) -> Result<Tensor> {
-        self.embed(ids, segments)
     }
 }
 

@@ -1,13 +1,58 @@
-//! Speed: whole steps and single ops.
+//! Speed, measured side by side: whole steps, single ops, decoding, data.
+//!
+//! Every figure comes with what it is measured against in the same process: a step with the
+//! machine's own matrix-product peak, an op with its reference in plain candle operations, decoding
+//! with itself after a longer past.
+//!
+//! Reading order: [`sizes`] (what is measured), [`clock`] (how), [`cases`] (the ops of a step), then
+//! one file a command: [`step`], [`ops`], [`decode`], [`data`].
+
+mod cases;
+mod clock;
+mod data;
+mod decode;
+mod ops;
+mod sizes;
+mod step;
+
+#[cfg(test)]
+mod tests;
+
+use crate::run::threads;
 
 /// Flags of `bench`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Threads (0 = all cores).
+    #[arg(long, global = true, default_value_t = 0)]
+    threads: usize,
+    #[command(subcommand)]
+    command: Command,
+}
 
-/// Runs it.
+/// What to measure.
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// A whole training step: tokens a second, share of the machine's matrix-product peak, a table of ops.
+    Step(step::Args),
+    /// Each op beside its reference in plain candle operations, forward and backward.
+    Ops(ops::Args),
+    /// Decoding: tokens a second and bytes of state after a short and a long past.
+    Decode(decode::Args),
+    /// Reading, tokenizing and packing shards: tokens a second and memory over time.
+    Data(data::Args),
+}
+
+/// Measures, and reports on standard output.
 ///
 /// # Errors
-/// Always: it is not built yet.
-pub fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("bench is not built yet")
+/// Sizes that cannot be built, shards that cannot be read, or an op that refuses.
+pub fn run(args: Args) -> anyhow::Result<()> {
+    threads::build_pool(args.threads)?;
+    match args.command {
+        Command::Step(args) => step::run(&args),
+        Command::Ops(args) => ops::run(&args),
+        Command::Decode(args) => decode::run(&args),
+        Command::Data(args) => data::run(&args),
+    }
 }

@@ -28,9 +28,9 @@ pub fn save(run_dir: &Path, contents: &Contents<'_>) -> Result<PathBuf> {
     fs::create_dir(&unfinished).map_err(Error::io("create", &unfinished))?;
     let outcome = write_files(&unfinished, contents, &tensors).and_then(|()| publish(run_dir, step));
     if outcome.is_err()
-        && let Err(error) = fs::remove_dir_all(&unfinished)
+        && let Err(error) = prune::remove(&unfinished)
     {
-        tracing::warn!("cannot remove {}: {error}", unfinished.display());
+        tracing::warn!("what was written stays: {error}");
     }
     outcome
 }

@@ -37,16 +37,16 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     pub model: PathBuf,
     /// Text to continue; may be repeated.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub prompt: Vec<String>,
     /// Most tokens of each answer; 0 only reads the prompt.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_tokens: usize,
     /// Divides the logits: below 1 more certain, above 1 more surprising, 0 always the likeliest token.
-    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    #[arg(long, value_name = "X", default_value_t = 0.8, allow_negative_numbers = true)]
     pub temperature: f64,
     /// Draw only from the likeliest tokens that together reach this probability.
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub top_p: f64,
     /// Seed of the draws.
     #[arg(long, default_value_t = 0)]

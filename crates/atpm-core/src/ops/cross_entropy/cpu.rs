@@ -9,7 +9,7 @@ use crate::vector::{LANES, Mat, MatMut, Real, Threads, exp, fold, matmul, vector
 
 /// Tokens of one block. Each block reads the weight twice and its gradient once more, so fewer
 /// tokens make the products wait for memory; more make the block's logits outgrow the cache.
-const TOKENS_PER_BLOCK: usize = 512;
+pub const TOKENS_PER_BLOCK: usize = 512;
 
 /// Logits between two additions to the f64 sum of exponentials.
 const SUM_BLOCK: usize = 1024;
@@ -38,7 +38,7 @@ pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, losses: &mut [T]) {
     for_each_block(inputs, |start, logits| {
         let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
         rows.zip(&inputs.targets[start..]).for_each(|((logits, loss), &target)| {
-            *loss = vectorize(|| token_loss(logits, target));
+            *loss = vectorize!(token_loss(logits, target));
         });
     });
 }
@@ -56,7 +56,7 @@ pub(super) fn forward_backward<T: Real>(
         let tokens = logits.len() / vocabulary;
         let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
         rows.zip(&inputs.targets[start..]).for_each(|((logits, loss), &target)| {
-            *loss = vectorize(|| token_gradient(logits, target, objective));
+            *loss = vectorize!(token_gradient(logits, target, objective));
         });
         let block = start * width..(start + tokens) * width;
         let gradient = Mat::dense(&*logits, tokens, vocabulary);

@@ -16,6 +16,8 @@ pub mod reference;
 #[cfg(test)]
 mod tests;
 
+pub use cpu::TOKENS_PER_BLOCK;
+
 use candle_core::{DType, Tensor};
 
 use crate::elements::{Element, expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};

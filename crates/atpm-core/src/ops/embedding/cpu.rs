@@ -59,7 +59,7 @@ fn scatter<T: Real>(uses: &[Use], dy: &[T], width: usize, dtable: &mut [T], firs
 }
 
 fn add_in_order<T: Real>(uses: &[Use], dy: &[T], width: usize, dtable: &mut [T], first_row: usize) {
-    vectorize(|| {
+    vectorize!({
         for at in uses {
             let target = (at.row - first_row) * width;
             let source = at.position * width;

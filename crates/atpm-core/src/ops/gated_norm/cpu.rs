@@ -11,7 +11,7 @@ pub(super) fn forward<T: Real>(y: &[T], gate: &[T], weight: &[T], eps: f64, out:
     let block = rows_per_block(width) * width;
     let inputs = y.par_chunks(block).zip(gate.par_chunks(block));
     out.par_chunks_mut(block).zip(inputs).for_each(|(out, (y, gate))| {
-        vectorize(|| forward_rows(y, gate, weight, eps, out));
+        vectorize!(forward_rows(y, gate, weight, eps, out));
     });
 }
 
@@ -50,7 +50,7 @@ pub(super) fn backward<T: Real>(inputs: &Backward<'_, T>, dy: &mut [T], dgate: &
             dout: &inputs.dout[range],
             ..*inputs
         };
-        vectorize(|| backward_rows(&part, dy, dgate, dweight));
+        vectorize!(backward_rows(&part, dy, dgate, dweight));
     });
     add_partials(&partials, dweight);
 }

@@ -44,7 +44,7 @@ pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, controls: &mut [T]) {
     let width = 5 * inputs.a_log.len();
     let block = (rows_per_block(width) * width).max(1);
     controls.par_chunks_mut(block).zip(inputs.logits.par_chunks(block)).for_each(|(controls, logits)| {
-        vectorize(|| forward_rows(&Inputs { logits, ..*inputs }, controls));
+        vectorize!(forward_rows(&Inputs { logits, ..*inputs }, controls));
     });
 }
 
@@ -84,7 +84,7 @@ pub(super) fn backward<T: Real>(inputs: &Inputs<'_, T>, dcontrols: &[T], dlogits
     let reads = inputs.logits.par_chunks(block).zip(dcontrols.par_chunks(block));
     let writes = dlogits.par_chunks_mut(block).zip(partials.par_chunks_mut((6 * heads).max(1)));
     writes.zip(reads).for_each(|((dlogits, sums), (logits, dcontrols))| {
-        vectorize(|| backward_rows(&Inputs { logits, ..*inputs }, dcontrols, dlogits, sums));
+        vectorize!(backward_rows(&Inputs { logits, ..*inputs }, dcontrols, dlogits, sums));
     });
     add_partials(&partials, &mut sums);
     sums

@@ -5,26 +5,40 @@
 //!
 //!     y  = x Wᵀ        dx = dy W        dW += dyᵀ x
 //!
-//! Saved for backward: nothing but `x` and `W` themselves.
+//! Saved for backward: nothing but `x` and `W` themselves. The three products are three functions,
+//! because a layer with several projections of one input sums their `dx` in one buffer.
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
 
 use candle_core::Tensor;
 
-use crate::Result;
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::{Error, Result};
+use cpu::Sizes;
+
+const OP: &str = "linear";
 
 /// `y [.., N] = x [.., K] · Wᵀ`, `W [N, K]`.
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_x: &Tensor, _weight: &Tensor) -> Result<Tensor> {
-    todo!()
+pub fn forward(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let (outputs, inputs) = weight_dims(weight)?;
+    let sizes = sizes("x", x, inputs, outputs, inputs)?;
+    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(sizes, x, weight))
 }
 
 /// The input's gradient `dx [.., K] = dy [.., N] · W`.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_input(_weight: &Tensor, _dy: &Tensor) -> Result<Tensor> {
-    todo!()
+pub fn backward_input(weight: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let (outputs, inputs) = weight_dims(weight)?;
+    let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
+    with_real!(real_dtype(OP, &[dy, weight])?, T => backward_input_as::<T>(sizes, weight, dy))
 }
 
 /// Adds `dy · W` to an existing input gradient `dx [.., K]`, in place: for inputs that several
@@ -32,14 +46,85 @@ pub fn backward_input(_weight: &Tensor, _dy: &Tensor) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_input_add(_weight: &Tensor, _dy: &Tensor, _dx: &Tensor) -> Result<()> {
-    todo!()
+pub fn backward_input_add(weight: &Tensor, dy: &Tensor, dx: &Tensor) -> Result<()> {
+    let (outputs, inputs) = weight_dims(weight)?;
+    let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
+    expect_shape(OP, "dx", dx, &with_last(dy, inputs), "[.., K]")?;
+    with_real!(real_dtype(OP, &[dy, weight, dx])?, T => backward_input_add_as::<T>(sizes, weight, dy, dx))
 }
 
 /// Adds the weight's gradient `dyᵀ x` to `dweight [N, K]`, in place.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_weight(_x: &Tensor, _dy: &Tensor, _dweight: &Tensor) -> Result<()> {
-    todo!()
+pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor) -> Result<()> {
+    let (outputs, inputs) = weight_dims(dweight)?;
+    let sizes = sizes("x", x, inputs, outputs, inputs)?;
+    expect_shape(OP, "dy", dy, &with_last(x, outputs), "[.., N]")?;
+    with_real!(real_dtype(OP, &[x, dy, dweight])?, T => backward_weight_as::<T>(sizes, x, dy, dweight))
+}
+
+fn forward_as<T: Element>(sizes: Sizes, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let mut y = output::<T>(sizes.rows * sizes.outputs);
+    read_all(OP, [x, weight], |[x, weight]| {
+        cpu::forward(sizes, x, weight, &mut y);
+        Ok(())
+    })?;
+    tensor(y, with_last(x, sizes.outputs))
+}
+
+fn backward_input_as<T: Element>(sizes: Sizes, weight: &Tensor, dy: &Tensor) -> Result<Tensor> {
+    let mut dx = output::<T>(sizes.rows * sizes.inputs);
+    read_all(OP, [weight, dy], |[weight, dy]| {
+        cpu::backward_input(sizes, weight, dy, &mut dx, T::zero());
+        Ok(())
+    })?;
+    tensor(dx, with_last(dy, sizes.inputs))
+}
+
+fn backward_input_add_as<T: Element>(sizes: Sizes, weight: &Tensor, dy: &Tensor, dx: &Tensor) -> Result<()> {
+    read_all(OP, [weight, dy], |[weight, dy]| {
+        update(OP, dx, |dx| {
+            cpu::backward_input(sizes, weight, dy, dx, T::one());
+            Ok(())
+        })
+    })
+}
+
+fn backward_weight_as<T: Element>(sizes: Sizes, x: &Tensor, dy: &Tensor, dweight: &Tensor) -> Result<()> {
+    read_all(OP, [x, dy], |[x, dy]| {
+        update(OP, dweight, |dweight: &mut [T]| {
+            cpu::backward_weight(sizes, x, dy, dweight);
+            Ok(())
+        })
+    })
+}
+
+/// `(N, K)` of a weight.
+fn weight_dims(weight: &Tensor) -> Result<(usize, usize)> {
+    weight.dims2().map_err(|_| Error::Shape {
+        op: OP,
+        argument: "weight",
+        got: weight.dims().to_vec(),
+        expected: "[N, K]".into(),
+    })
+}
+
+/// Checks that the last dimension of `argument` is `last`, and counts its rows.
+fn sizes(name: &'static str, argument: &Tensor, last: usize, outputs: usize, inputs: usize) -> Result<Sizes> {
+    if argument.dims().last() != Some(&last) {
+        let expected = format!("[.., {last}] for a weight of [N, K] = [{outputs}, {inputs}]");
+        return Err(Error::Shape { op: OP, argument: name, got: argument.dims().to_vec(), expected });
+    }
+    let rows = argument.dims()[..argument.rank() - 1].iter().product();
+    Ok(Sizes { rows, inputs, outputs })
+}
+
+/// The dimensions of `tensor` with another last one.
+fn with_last(tensor: &Tensor, last: usize) -> Vec<usize> {
+    let mut dims = tensor.dims().to_vec();
+    if let Some(end) = dims.last_mut() {
+        *end = last;
+    }
+    dims
 }

@@ -1,6 +1,39 @@
-//! The ATPM mixer: one joint key/value state per head, decayed, compared, polarised, transported, rewritten and read at every token.
-use crate::{Result, Segments};
+//! The ATPM mixer: one joint key/value state per head, decayed, compared, polarised, transported,
+//! rewritten and read at every token.
+//!
+//! Shapes: `B` rows, `T` tokens, `H` heads, `S` address, `K`/`V` the entity's blocks, `D = K + V`,
+//! `R` transport rank. Per head and token, with `E [S,D]` the state:
+//!
+//! | step | formula |
+//! |---|---|
+//! | source | `s = s_raw/√(Σs_raw² + ε)`; `q0` likewise when `query_norm` |
+//! | proposal | `z = (A_K·RMS0(k)) ⊙ (A_V·RMS0(v))`, `c = C z/√R`, `b = c/√(1+‖c‖²)` |
+//! | transport | `τ = b − (sᵀb)s`, `d = s + ρτ`, hence `sᵀd = 1` |
+//! | decay | `Ē = αE₋`; at a document's first token `α = 0` |
+//! | compare | `r = e − Ēᵀs`, `e = [k; v]` |
+//! | rewrite | `E = Ē + d(Ωr)ᵀ`, `Ω = β_K` on the first `K` columns, `β_V` on the rest |
+//! | recall | `a = d/‖d‖`, `q = q0 + λ(1 − q0ᵀa)a`, `y = Eᵀq`: read after write |
+//!
+//! Chunks of 64 tokens are done at once (WY form, see [`forward`]'s kernel in `cpu/chunk.rs`), from
+//! the projections to `y` without any `[B,T,H,·]` intermediate. Saved for backward: the state at each
+//! chunk's start; all else is recomputed. dtype f32 (f64 in tests), decays in f64.
+//!
+//! Pinned controllers give the known limits: `ρ = λ = 0` with `β_K = β_V` is Gated DeltaNet
+//! (Yang et al., 2024).
+
+mod cpu;
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
 use candle_core::Tensor;
+
+use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::{Error, Result, Segments};
+pub use cpu::CHUNK;
+use cpu::{NORM_EPS, Sizes};
+
+const OP: &str = "mixer";
 
 /// Sizes of one head and what is normalised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,22 +122,177 @@ pub struct Gradients {
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(_shape: &Shape, _inputs: &Inputs<'_>, _save: bool) -> Result<(Outputs, Option<Saved>)> {
-    todo!()
+pub fn forward(shape: &Shape, inputs: &Inputs<'_>, save: bool) -> Result<(Outputs, Option<Saved>)> {
+    let sizes = check(shape, inputs)?;
+    with_real!(dtype(inputs)?, T => forward_as::<T>(&sizes, inputs, save))
 }
 
-/// Gradients of the inputs from `dy [B,T,H·D]` and, if it has one, the final state's gradient `[B,H,S,D]`;
-/// adds to `dtransport`.
+/// Gradients of the inputs from `dy [B,T,H·D]` and, if it has one, the final state's gradient
+/// `[B,H,S,D]`; adds to `dtransport`.
 ///
 /// # Errors
 /// As [`forward`].
 pub fn backward(
-    _shape: &Shape,
-    _inputs: &Inputs<'_>,
-    _saved: &Saved,
-    _dy: &Tensor,
-    _dstate: Option<&Tensor>,
-    _dtransport: &Transport,
+    shape: &Shape,
+    inputs: &Inputs<'_>,
+    saved: &Saved,
+    dy: &Tensor,
+    dstate: Option<&Tensor>,
+    dtransport: &Transport,
 ) -> Result<Gradients> {
-    todo!()
+    let sizes = check(shape, inputs)?;
+    let Sizes { batch, tokens, heads, address, .. } = sizes;
+    let entity = sizes.entity();
+    expect_shape(OP, "dy", dy, &[batch, tokens, heads * entity], "[B, T, H·D]")?;
+    let states = [batch, heads, sizes.chunks(), address, entity];
+    expect_shape(OP, "chunk_states", &saved.chunk_states, &states, "[B, H, N, S, D]")?;
+    if let Some(dstate) = dstate {
+        expect_shape(OP, "dstate", dstate, &states_shape(&sizes), "[B, H, S, D]")?;
+    }
+    check_transport(&sizes, dtransport)?;
+    with_real!(dtype(inputs)?, T => backward_as::<T>(&sizes, inputs, saved, dy, dstate, dtransport))
+}
+
+fn forward_as<T: Element>(
+    sizes: &Sizes,
+    inputs: &Inputs<'_>,
+    save: bool,
+) -> Result<(Outputs, Option<Saved>)> {
+    let Sizes { batch, tokens, heads, address, .. } = *sizes;
+    let entity = sizes.entity();
+    let state_len = batch * heads * address * entity;
+    let mut y = output::<T>(batch * tokens * heads * entity);
+    let mut state = output::<T>(state_len);
+    let mut chunk_states = output::<T>(if save { state_len * sizes.chunks() } else { 0 });
+    let mut address_norm = output::<T>(batch * heads);
+    with_inputs(inputs, |slices| {
+        let outputs = cpu::Outputs {
+            y: &mut y,
+            state: &mut state,
+            chunk_states: &mut chunk_states,
+            address_norm: &mut address_norm,
+        };
+        cpu::forward(sizes, &slices, outputs);
+        Ok(())
+    })?;
+    let outputs = Outputs {
+        y: tensor(y, (batch, tokens, heads * entity))?,
+        state: tensor(state, &states_shape(sizes))?,
+        address_norm: tensor(address_norm, (batch, heads))?,
+    };
+    let saved = save
+        .then(|| tensor(chunk_states, (batch, heads, sizes.chunks(), address, entity)))
+        .transpose()?
+        .map(|chunk_states| Saved { chunk_states });
+    Ok((outputs, saved))
+}
+
+fn backward_as<T: Element>(
+    sizes: &Sizes,
+    inputs: &Inputs<'_>,
+    saved: &Saved,
+    dy: &Tensor,
+    dstate: Option<&Tensor>,
+    dtransport: &Transport,
+) -> Result<Gradients> {
+    let Sizes { batch, tokens, heads, address, .. } = *sizes;
+    let mut dx = output::<T>(batch * tokens * heads * sizes.channels());
+    let mut dcontrols = output::<T>(batch * tokens * 5 * heads);
+    let mut dinitial = output::<T>(batch * heads * address * sizes.entity());
+    let Transport { a_key, a_value, c } = dtransport;
+    let no_gradient = dy; // stands in where there is no gradient of the final state; not read
+    with_inputs(inputs, |slices| {
+        read_all(
+            OP,
+            [&saved.chunk_states, dy, dstate.unwrap_or(no_gradient)],
+            |[states, dy, final_gradient]| {
+                update(OP, a_key, |a_key| {
+                    update(OP, a_value, |a_value| {
+                        update(OP, c, |c| {
+                            let gradients = cpu::Gradients {
+                                x: &mut dx,
+                                controls: &mut dcontrols,
+                                state: &mut dinitial,
+                                transport: cpu::TransportMut { a_key, a_value, c },
+                            };
+                            let final_gradient = dstate.is_some().then_some(final_gradient);
+                            cpu::backward(sizes, &slices, states, dy, final_gradient, gradients);
+                            Ok(())
+                        })
+                    })
+                })
+            },
+        )
+    })?;
+    Ok(Gradients {
+        x: tensor(dx, inputs.x.dims())?,
+        controls: tensor(dcontrols, inputs.controls.dims())?,
+        state: tensor(dinitial, &states_shape(sizes))?,
+    })
+}
+
+/// Runs `body` over the inputs as slices.
+fn with_inputs<T: Element, R>(
+    inputs: &Inputs<'_>,
+    body: impl FnOnce(cpu::Inputs<'_, T>) -> Result<R>,
+) -> Result<R> {
+    let Transport { a_key, a_value, c } = inputs.transport;
+    let no_state = inputs.x; // stands in where there is no initial state; not read
+    let tensors = [inputs.x, inputs.controls, a_key, a_value, c, inputs.state.unwrap_or(no_state)];
+    read_all(OP, tensors, |[x, controls, a_key, a_value, c, state]| {
+        body(cpu::Inputs {
+            x,
+            controls,
+            transport: cpu::Transport { a_key, a_value, c },
+            state: inputs.state.is_some().then_some(state),
+            segments: inputs.segments,
+        })
+    })
+}
+
+fn dtype(inputs: &Inputs<'_>) -> Result<candle_core::DType> {
+    let Transport { a_key, a_value, c } = inputs.transport;
+    let state = inputs.state.unwrap_or(inputs.x);
+    real_dtype(OP, &[inputs.x, inputs.controls, a_key, a_value, c, state])
+}
+
+/// Checks every shape against the first input's and gives the sizes of the call.
+fn check(shape: &Shape, inputs: &Inputs<'_>) -> Result<Sizes> {
+    let Shape { heads, address, key, value, rank, query_norm } = *shape;
+    if [heads, address, key, value, rank].contains(&0) {
+        return Err(Error::Argument {
+            op: OP,
+            problem: format!("every size must be at least 1, got {shape:?}"),
+        });
+    }
+    let &[batch, tokens, _] = inputs.x.dims() else {
+        let expected = "[B, T, H·(2S+K+V)]".into();
+        return Err(Error::Shape { op: OP, argument: "x", got: inputs.x.dims().to_vec(), expected });
+    };
+    let chunk = CHUNK.min(tokens);
+    let sizes = Sizes { batch, tokens, heads, address, key, value, rank, query_norm, chunk };
+    expect_shape(OP, "x", inputs.x, &[batch, tokens, heads * shape.channels()], "[B, T, H·(2S+K+V)]")?;
+    expect_shape(OP, "controls", inputs.controls, &[batch, tokens, 5, heads], "[B, T, 5, H]")?;
+    check_transport(&sizes, inputs.transport)?;
+    if let Some(state) = inputs.state {
+        expect_shape(OP, "state", state, &states_shape(&sizes), "[B, H, S, D]")?;
+    }
+    if (inputs.segments.batch(), inputs.segments.tokens()) != (batch, tokens) {
+        let (rows, row_tokens) = (inputs.segments.batch(), inputs.segments.tokens());
+        let problem = format!("segments are of {rows} rows of {row_tokens} tokens, x of {batch} of {tokens}");
+        return Err(Error::Argument { op: OP, problem });
+    }
+    Ok(sizes)
+}
+
+fn check_transport(sizes: &Sizes, transport: &Transport) -> Result<()> {
+    let Sizes { heads, address, key, value, rank, .. } = *sizes;
+    expect_shape(OP, "A_K", &transport.a_key, &[heads, rank, key], "[H, R, K]")?;
+    expect_shape(OP, "A_V", &transport.a_value, &[heads, rank, value], "[H, R, V]")?;
+    expect_shape(OP, "C", &transport.c, &[heads, address, rank], "[H, S, R]")
+}
+
+/// `[B,H,S,D]`.
+fn states_shape(sizes: &Sizes) -> [usize; 4] {
+    [sizes.batch, sizes.heads, sizes.address, sizes.entity()]
 }

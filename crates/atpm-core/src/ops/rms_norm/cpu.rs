@@ -10,7 +10,7 @@ pub(super) fn forward<T: Real>(x: &[T], weight: &[T], eps: f64, y: &mut [T]) {
     let width = weight.len();
     let block = (rows_per_block(width) * width).max(1);
     y.par_chunks_mut(block).zip(x.par_chunks(block)).for_each(|(y, x)| {
-        vectorize(|| forward_rows(x, weight, eps, y));
+        vectorize!(forward_rows(x, weight, eps, y));
     });
 }
 
@@ -48,7 +48,7 @@ pub(super) fn backward<T: Real>(inputs: &Backward<'_, T>, dx: &mut [T], dweight:
             residual: inputs.residual.map(|residual| &residual[range]),
             ..*inputs
         };
-        vectorize(|| backward_rows(&part, dx, dweight));
+        vectorize!(backward_rows(&part, dx, dweight));
     });
     add_partials(&partials, dweight);
 }

@@ -6,7 +6,7 @@ use std::array;
 
 use rayon::prelude::*;
 
-use super::Sizes;
+use super::{MAX_WIDTH, Sizes};
 use crate::Segments;
 use crate::blocks::{add, add_partials};
 use crate::elements::output;
@@ -40,33 +40,16 @@ pub(super) struct OutputGradients<'a, T> {
 /// Runs the body with the constant `W` standing for the width, which the caller has checked.
 macro_rules! with_width {
     ($width:expr, $W:ident => $body:expr) => {
+        with_width!($width, $W => $body; 2 3 4 5 6 7)
+    };
+    ($width:expr, $W:ident => $body:expr; $($below:literal)*) => {
         match $width {
-            2 => {
-                const $W: usize = 2;
+            $($below => {
+                const $W: usize = $below;
                 $body
-            }
-            3 => {
-                const $W: usize = 3;
-                $body
-            }
-            4 => {
-                const $W: usize = 4;
-                $body
-            }
-            5 => {
-                const $W: usize = 5;
-                $body
-            }
-            6 => {
-                const $W: usize = 6;
-                $body
-            }
-            7 => {
-                const $W: usize = 7;
-                $body
-            }
+            })*
             _ => {
-                const $W: usize = 8;
+                const $W: usize = MAX_WIDTH;
                 $body
             }
         }
@@ -104,7 +87,7 @@ fn forward_width<T: Real, const W: usize>(inputs: &Inputs<'_, T>, y: &mut [T], l
     y.par_chunks_mut((tokens * channels).max(1)).enumerate().for_each(|(row, y)| {
         let row = Row::<T, W>::new(inputs, row, &zeros);
         y.par_chunks_mut(TOKENS_PER_BLOCK * channels).enumerate().for_each(|(block, y)| {
-            vectorize(|| {
+            vectorize!({
                 for (token, y) in y.chunks_exact_mut(channels).enumerate() {
                     convolve(weight, row.window(block * TOKENS_PER_BLOCK + token), y);
                 }
@@ -139,7 +122,7 @@ fn backward_width<T: Real, const W: usize>(
         let blocks = dx.par_chunks_mut(TOKENS_PER_BLOCK * channels);
         blocks.zip(partials.par_chunks_mut(W * channels)).enumerate().for_each(|(block, (dx, dweight))| {
             let first = block * TOKENS_PER_BLOCK;
-            vectorize(|| backward_block(&row, weight, gradients, first, dx, dweight));
+            vectorize!(backward_block(&row, weight, gradients, first, dx, dweight));
         });
     });
     let mut sums = vec![T::zero(); W * channels];

@@ -9,7 +9,7 @@ use crate::vector::{Real, sigmoid, vectorize};
 pub(super) fn forward<T: Real>(x: &[T], width: usize, out: &mut [T]) {
     let block = (rows_per_block(2 * width) * width).max(1);
     out.par_chunks_mut(block).zip(x.par_chunks(2 * block)).for_each(|(out, x)| {
-        vectorize(|| forward_rows(x, width, out));
+        vectorize!(forward_rows(x, width, out));
     });
 }
 
@@ -28,7 +28,7 @@ pub(super) fn backward<T: Real>(x: &[T], dout: &[T], width: usize, dx: &mut [T])
     let block = (rows_per_block(2 * width) * width).max(1);
     let inputs = x.par_chunks(2 * block).zip(dout.par_chunks(block));
     dx.par_chunks_mut(2 * block).zip(inputs).for_each(|(dx, (x, dout))| {
-        vectorize(|| backward_rows(x, dout, width, dx));
+        vectorize!(backward_rows(x, dout, width, dx));
     });
 }
 

@@ -48,7 +48,7 @@ pub(super) fn update(config: &Config, parameter: &mut [f32], m: &mut [f32], v: &
     let moments = m.par_chunks_mut(BLOCK).zip(v.par_chunks_mut(BLOCK));
     let blocks = parameter.par_chunks_mut(BLOCK).zip(moments).zip(gradient.par_chunks(BLOCK));
     blocks.for_each(|((parameter, (m, v)), gradient)| {
-        vectorize(|| update_block(constants, parameter, m, v, gradient));
+        vectorize!(update_block(constants, parameter, m, v, gradient));
     });
 }
 
@@ -67,7 +67,7 @@ fn update_block(c: Constants, parameter: &mut [f32], m: &mut [f32], v: &mut [f32
 /// `Σ g²` in f64: lanes in a block, then blocks in order.
 pub(super) fn squared_norm(gradient: &[f32]) -> f64 {
     let sums: Vec<f64> =
-        gradient.par_chunks(BLOCK).map(|block| vectorize(|| squared_norm_of_block(block))).collect();
+        gradient.par_chunks(BLOCK).map(|block| vectorize!(squared_norm_of_block(block))).collect();
     sums.iter().sum()
 }
 

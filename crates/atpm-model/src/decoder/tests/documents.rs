@@ -75,6 +75,16 @@ fn a_batch_that_does_not_fit_is_refused() {
         let message = result.unwrap_err().to_string();
         assert!(message.contains("[rows, tokens] = [1, 3]"), "{message}");
     }
+    for (batch, tokens) in [(1, 0), (0, 3)] {
+        let none = Tensor::zeros((batch, tokens), DType::U32, &Device::Cpu).unwrap();
+        let mut state = decoder.decode_state(batch).unwrap();
+        let nothing = Segments::continuous(batch, tokens);
+        for result in [decoder.prefill(&none, &nothing, &mut state), decoder.evaluate(&none, &none, &nothing)]
+        {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains("ids are empty"), "{message}");
+        }
+    }
     // D23: an id outside the vocabulary is an error that names it.
     let message = decoder.logits(&rows(&[vec![1, 19, 2]]), &segments, None).unwrap_err().to_string();
     assert!(message.contains("19"), "{message}");

@@ -80,6 +80,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         .context("cannot make a temporary folder")?;
     let outcome = verify(&run, args, folder.path());
     let folder = args.keep.then(|| folder.keep());
+    if let Some(folder) = &folder {
+        tracing::info!("both runs are kept in {}", folder.display());
+    }
     let (killed, compared) = outcome?;
     let report = Report {
         identical: compared.first_difference.is_none(),
@@ -142,10 +145,8 @@ fn describe(report: &Report) -> String {
         ),
         Some(difference) => format!("DIFFERENT: {difference}"),
     };
-    let kept =
-        report.folder.as_ref().map_or(String::new(), |folder| format!("kept in {}\n", folder.display()));
     format!(
-        "straight: steps 1–{end}\nresumed:  {how} after step {n}, then steps {}–{end}\n{verdict}\n{kept}",
+        "straight: steps 1–{end}\nresumed:  {how} after step {n}, then steps {}–{end}\n{verdict}\n",
         n + 1
     )
 }

@@ -23,7 +23,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     pub title: Option<String>,
     /// One JSON object on standard output: `svg`, `png`, and for each of `runs` its `run`,
-    /// `last_step`, `final_loss`, `final_validation`, `best_validation`, `gaps`, `tokens_seen`.
+    /// `last_step`, `final_loss`, `final_validation`, `best_validation`, `gaps`, `tokens`.
     #[arg(long)]
     pub json: bool,
 }

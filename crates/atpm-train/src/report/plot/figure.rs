@@ -248,7 +248,7 @@ fn final_values(curve: &Curve<'_>, smoothing: f64) -> String {
     let mut parts = Vec::new();
     parts.extend(summary.final_loss.map(|loss| format!("train {loss:.3}")));
     parts.extend(summary.final_validation.map(|loss| format!("val {loss:.3}")));
-    parts.extend(summary.tokens_seen.map(|tokens| format!("{} tokens", short(tokens as f64))));
+    parts.extend(summary.tokens.map(|tokens| format!("{} tokens", short(tokens as f64))));
     if parts.is_empty() { "no finite loss".into() } else { parts.join(" · ") }
 }
 

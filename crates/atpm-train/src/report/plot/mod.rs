@@ -124,8 +124,8 @@ pub struct Summary {
     pub best_validation: Option<f64>,
     /// Steps without a finite loss.
     pub gaps: usize,
-    /// Tokens seen at the end, where the run recorded them.
-    pub tokens_seen: Option<u64>,
+    /// Input tokens read at the end, where the run recorded them.
+    pub tokens: Option<u64>,
 }
 
 /// Draws the runs' loss curves into two files and says what each run ends with.

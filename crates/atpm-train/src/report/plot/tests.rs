@@ -18,8 +18,8 @@ fn records(steps: u32, seed: u32) -> String {
         let loss = line + 0.25 * wobble;
         let tokens = u64::from(step) * 4096;
         let nats = line + 0.04;
-        let eval = if step % 100 == 0 { format!(r#","eval":{{"nats":{nats}}}"#) } else { String::new() };
-        writeln!(lines, r#"{{"step":{step},"loss":{loss},"tokens_seen":{tokens}{eval}}}"#).unwrap();
+        let eval = if step % 100 == 0 { format!(r#","eval":{{"loss":{nats}}}"#) } else { String::new() };
+        writeln!(lines, r#"{{"step":{step},"loss":{loss},"tokens":{tokens}{eval}}}"#).unwrap();
     }
     lines
 }
@@ -81,7 +81,7 @@ fn a_level_or_short_trace_keeps_one_scale() {
 #[test]
 fn every_odd_run_makes_a_picture_without_bad_numbers() {
     let nothing_finite = "{\"step\":1,\"loss\":null}\n{\"step\":2,\"loss\":null}\n";
-    let only_validation = "{\"step\":7,\"eval\":{\"nats\":3.0}}\n";
+    let only_validation = "{\"step\":7,\"eval\":{\"loss\":3.0}}\n";
     let one_spike = records(300, 1).replace("\"step\":200,\"loss\":", "\"step\":200,\"loss\":4");
     for text in ["{\"step\":1,\"loss\":0.0}\n", nothing_finite, only_validation, &one_spike] {
         let (svg, png) = picture(&[("run", text)]);
@@ -92,8 +92,8 @@ fn every_odd_run_makes_a_picture_without_bad_numbers() {
 
 #[test]
 fn a_step_without_loss_is_a_gap_in_both_lines() {
-    let text = "{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":3.0}\n{\"step\":3,\"loss\":null,\"skipped\":true}\n\
-                {\"step\":4,\"loss\":9.0,\"skipped\":true}\n{\"step\":5,\"loss\":3.0}\n{\"step\":6,\"loss\":3.0}\n";
+    let text = "{\"step\":1,\"loss\":3.0}\n{\"step\":2,\"loss\":3.0}\n{\"step\":3,\"skipped\":\"non_finite\"}\n\
+                {\"step\":4,\"loss\":9.0,\"skipped\":\"non_finite\"}\n{\"step\":5,\"loss\":3.0}\n{\"step\":6,\"loss\":3.0}\n";
     let trace = parse(text);
     let gaps = [false, false, true, true, false, false];
     for points in [trace.points.clone(), trace.smoothed(0.9)] {
@@ -108,7 +108,7 @@ fn a_step_without_loss_is_a_gap_in_both_lines() {
 #[test]
 fn a_resumed_run_replaces_what_it_trains_again() {
     // O1: after a resume from an older step, the overlap must neither vanish nor appear twice.
-    let text = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0}\n{\"step\":3,\"loss\":9.0,\"eval\":{\"nats\":9.0}}\n\
+    let text = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0}\n{\"step\":3,\"loss\":9.0,\"eval\":{\"loss\":9.0}}\n\
                 {\"step\":2,\"loss\":4.0,\"resumed_from\":1}\n{\"step\":3,\"loss\":3.0}\n";
     let trace = parse(text);
     let losses: Vec<_> = trace.points.iter().map(|point| (point.step, point.loss.unwrap())).collect();

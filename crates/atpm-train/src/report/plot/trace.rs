@@ -5,9 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Error, Result, Summary};
-
-/// The file in a run's folder that holds one record a step.
-const METRICS_FILE: &str = "metrics.jsonl";
+use crate::report::jsonl::METRICS;
 
 /// Steps over which the smoothing window opens: at step `n` of the trace it spans `n / OPENING`
 /// steps at most, so that the early fall is not smeared to the right.
@@ -31,8 +29,8 @@ pub struct Trace {
     pub points: Vec<Point>,
     /// Validation points, ascending.
     pub validation: Vec<Point>,
-    /// Tokens seen at the end, where recorded.
-    pub tokens_seen: Option<u64>,
+    /// Input tokens read at the end, where recorded.
+    pub tokens: Option<u64>,
 }
 
 impl Trace {
@@ -44,7 +42,7 @@ impl Trace {
     /// # Errors
     /// No such file, no record in it, or a line that is no record.
     pub fn read(run: &Path) -> Result<Self> {
-        let path = if run.is_dir() { run.join(METRICS_FILE) } else { run.to_owned() };
+        let path = if run.is_dir() { run.join(METRICS) } else { run.to_owned() };
         let none = |problem: String| Error::NoMetrics { path: path.clone(), problem };
         let text = std::fs::read_to_string(&path).map_err(|error| none(error.to_string()))?;
         let trace = Self::parse(&name_of(run), &text).map_err(|(line, problem)| Error::BadRecord {
@@ -64,7 +62,7 @@ impl Trace {
     /// A complete line that is no record, with its number and what is wrong with it.
     pub fn parse(name: &str, text: &str) -> std::result::Result<Self, (usize, String)> {
         let mut trace =
-            Self { name: name.to_owned(), points: Vec::new(), validation: Vec::new(), tokens_seen: None };
+            Self { name: name.to_owned(), points: Vec::new(), validation: Vec::new(), tokens: None };
         for (index, line) in text.split_inclusive('\n').enumerate() {
             if line.trim().is_empty() {
                 continue;
@@ -84,14 +82,16 @@ impl Trace {
         keep(&mut self.points);
         keep(&mut self.validation);
         let finite = |value: &Value| value.as_f64().filter(|loss| loss.is_finite());
-        if let Some(loss) = record.get("loss") {
-            let skipped = record.get("skipped").and_then(Value::as_bool).unwrap_or(false);
-            self.points.push(Point { step, loss: finite(loss).filter(|_| !skipped) });
+        // A skipped step has no loss; a record that is an evaluation alone is no step.
+        let skipped = record.get("skipped").is_some();
+        if skipped || record.get("loss").is_some() {
+            let loss = record.get("loss").and_then(finite).filter(|_| !skipped);
+            self.points.push(Point { step, loss });
         }
-        if let Some(nats) = record.get("eval").and_then(|eval| eval.get("nats")) {
-            self.validation.push(Point { step, loss: finite(nats) });
+        if let Some(loss) = record.get("eval").and_then(|eval| eval.get("loss")) {
+            self.validation.push(Point { step, loss: finite(loss) });
         }
-        self.tokens_seen = record.get("tokens_seen").and_then(Value::as_u64).or(self.tokens_seen);
+        self.tokens = record.get("tokens").and_then(Value::as_u64).or(self.tokens);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl Trace {
             final_validation: last(&self.validation),
             best_validation: self.validation.iter().filter_map(|point| point.loss).min_by(f64::total_cmp),
             gaps: self.points.iter().filter(|point| point.loss.is_none()).count(),
-            tokens_seen: self.tokens_seen,
+            tokens: self.tokens,
         }
     }
 }

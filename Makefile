@@ -1,0 +1,36 @@
+# Verbs of the project. `make help` lists them.
+CARGO ?= cargo
+BIN := target/release/atpm-train
+
+.PHONY: help build demo test check bench doc golden fmt clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+build: ## build the release binary, target/release/atpm-train
+	$(CARGO) build --release --bin atpm-train
+
+demo: build ## shards, a trained model, its loss plot, text and an export, in under two minutes after the build
+	scripts/demo.sh $(BIN)
+
+test: ## run every test
+	scripts/test.sh
+
+check: ## what CI runs: format, lints, tests, documentation
+	.ci/run
+
+bench: build ## speed of a training step, beside the same step in PyTorch
+	scripts/peers/compare.sh $(BIN)
+
+doc: ## build the documentation, target/doc
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+
+golden: ## record the debug run's losses anew (say why in CHANGELOG.md, under Numerics)
+	ATPM_RECORD_GOLDEN=1 $(CARGO) test -p atpm-train --test golden --locked
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+clean: ## remove builds, runs and demo shards
+	$(CARGO) clean
+	rm -rf runs data/demo

@@ -1,0 +1,88 @@
+//! Chunked = sequential: values and all gradients, in both dtypes, over awkward lengths.
+
+use super::{Case, SMALL, forward, is_gradient};
+use crate::ops::mixer::{Inputs, Shape};
+use crate::testing::{
+    assert_close, assert_matches_finite_differences, assert_same_on_any_thread_count, gradient_tolerance,
+    value_tolerance,
+};
+use crate::{Result, Segments};
+use candle_core::{DType, Tensor};
+
+fn assert_parity(label: &str, case: &Case) -> Result<()> {
+    let dtype = case.x.dtype();
+    let want = case.to(DType::F64)?.sequential_values()?;
+    for ((name, got), (_, want)) in case.chunked_values()?.into_iter().zip(want) {
+        let tolerance = if is_gradient(name) { gradient_tolerance(dtype) } else { value_tolerance(dtype) };
+        assert_close(&format!("{label}: {name}"), &got, &want, tolerance);
+    }
+    Ok(())
+}
+
+// K6, K14, K19: lengths around the chunk; padding does not exist, so nothing of it is read.
+#[test]
+fn lengths_around_the_chunk() -> Result<()> {
+    for tokens in [1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 200] {
+        for dtype in [DType::F32, DType::F64] {
+            let case = Case::random(tokens as u64, SMALL, Segments::continuous(2, tokens), dtype)?;
+            assert_parity(&format!("{tokens} tokens, {dtype:?}"), &case)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sizes_beyond_a_register_tile() -> Result<()> {
+    let shapes = [(16, 64, 64, 16), (64, 32, 32, 16), (20, 70, 9, 1), (2, 1, 1, 1)];
+    for (address, key, value, rank) in shapes {
+        let shape = Shape { heads: 1, address, key, value, rank, query_norm: true };
+        let case = Case::random(3, shape, Segments::continuous(1, 70), DType::F32)?;
+        assert_parity(&format!("{shape:?}"), &case)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn documents_begin_anywhere() -> Result<()> {
+    let starts = vec![vec![0, 1, 2, 63, 64, 65, 100], vec![], vec![129]];
+    for dtype in [DType::F32, DType::F64] {
+        let segments = Segments::from_starts(130, starts.clone())?;
+        assert_parity("starts", &Case::random(5, SMALL, segments, dtype)?)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_unnormalised_query() -> Result<()> {
+    let shape = Shape { query_norm: false, ..SMALL };
+    assert_parity("query_norm off", &Case::random(6, shape, Segments::continuous(1, 80), DType::F64)?)
+}
+
+#[test]
+fn gradients_equal_finite_differences() -> Result<()> {
+    let segments = Segments::from_starts(70, vec![vec![20]])?;
+    let case = Case::random(8, SMALL, segments, DType::F64)?;
+    let values = case.chunked_values()?;
+    let loss = |inputs: &Inputs<'_>| -> Result<f64> {
+        let (outputs, _) = forward(&SMALL, inputs, false)?;
+        let (y, state) = ((outputs.y * &case.dy)?.sum_all()?, (outputs.state * &case.dstate)?.sum_all()?);
+        Ok((y + state)?.to_scalar()?)
+    };
+    let check = |index: usize, point: &Tensor, of: &dyn Fn(&Tensor) -> Result<f64>| {
+        assert_matches_finite_differences(values[index].0, point, &values[index].1, of);
+    };
+    check(2, &case.x, &|x| loss(&Inputs { x, ..case.inputs() }));
+    check(3, &case.controls, &|controls| loss(&Inputs { controls, ..case.inputs() }));
+    check(4, &case.state, &|state| loss(&Inputs { state: Some(state), ..case.inputs() }));
+    Ok(())
+}
+
+#[test]
+fn threads_do_not_matter() -> Result<()> {
+    let shape = Shape { heads: 3, address: 16, key: 16, value: 16, rank: 4, query_norm: true };
+    let case = Case::random(9, shape, Segments::continuous(3, 150), DType::F32)?;
+    assert_same_on_any_thread_count("mixer", || {
+        Ok(case.chunked_values()?.into_iter().map(|(_, value)| value).collect())
+    });
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What is measured: the model's sizes, and how many tokens at once.
+
+use anyhow::Context as _;
+use atpm_model::ModelConfig;
+use candle_core::{Device, Tensor};
+
+use crate::run::cli::ConfigArgs;
+use crate::run::config;
+use crate::run::exit::user;
+
+/// Sizes as flags; a run's config gives all of them but the vocabulary at once.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct SizeArgs {
+    /// A run's settings; its `[model]` and `[train]` sections take the place of the flags below.
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Model width.
+    #[arg(long, default_value_t = 512)]
+    d: usize,
+    /// Blocks.
+    #[arg(long, default_value_t = 8)]
+    layers: usize,
+    /// Memory heads of a block.
+    #[arg(long, default_value_t = 8)]
+    heads: usize,
+    /// Address size of a head.
+    #[arg(long = "S", value_name = "S", default_value_t = 64)]
+    address: usize,
+    /// Key block of a head.
+    #[arg(long = "K", value_name = "K", default_value_t = 32)]
+    key: usize,
+    /// Value block of a head.
+    #[arg(long = "V", value_name = "V", default_value_t = 32)]
+    value: usize,
+    /// Transport rank.
+    #[arg(long = "R", value_name = "R", default_value_t = 16)]
+    rank: usize,
+    /// Inner size of the MLP.
+    #[arg(long, default_value_t = 1408)]
+    mlp: usize,
+    /// Vocabulary; also for a config that takes its tokenizer's.
+    #[arg(long, default_value_t = 8192)]
+    vocab: usize,
+}
+
+/// How many tokens at once.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Block {
+    /// Rows.
+    pub(super) rows: usize,
+    /// Tokens of a row.
+    pub(super) tokens: usize,
+}
+
+impl Block {
+    /// Tokens of all rows.
+    pub(super) fn count(self) -> usize {
+        self.rows * self.tokens
+    }
+}
+
+impl SizeArgs {
+    /// The model to measure, and the config's own block where one is given.
+    ///
+    /// # Errors
+    /// A config that cannot be read, or sizes that cannot be built.
+    pub(super) fn resolve(&self) -> anyhow::Result<(ModelConfig, Option<Block>)> {
+        let (mut model, block) = if self.config.config.is_some() {
+            let run = config::load(&self.config)?;
+            let train = run.train();
+            (run.model().clone(), Some(Block { rows: train.rows, tokens: train.tokens }))
+        } else if self.config.set.is_empty() {
+            (self.model(), None)
+        } else {
+            return Err(user("`--set` overrides a config; give one with `--config FILE`"));
+        };
+        if model.vocab == 0 {
+            model.vocab = self.vocab;
+        }
+        model.validate()?;
+        Ok((model, block))
+    }
+
+    fn model(&self) -> ModelConfig {
+        ModelConfig {
+            vocab: self.vocab,
+            d_model: self.d,
+            layers: self.layers,
+            heads: self.heads,
+            address: self.address,
+            key: self.key,
+            value: self.value,
+            rank: self.rank,
+            mlp: self.mlp,
+            ..ModelConfig::default()
+        }
+    }
+}
+
+/// A fixed stream of random numbers for inputs whose values do not matter (splitmix64).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    /// f32 values, uniform within ±`scale`.
+    pub(super) fn tensor(&mut self, shape: &[usize], scale: f32) -> anyhow::Result<Tensor> {
+        let unit = |bits: u64| (bits >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| scale * unit(self.next())).collect();
+        Tensor::from_vec(values, shape, &Device::Cpu).context("cannot make a tensor")
+    }
+
+    /// Ids below `vocab`.
+    pub(super) fn ids(&mut self, shape: &[usize], vocab: usize) -> anyhow::Result<Tensor> {
+        let ids: Vec<u32> =
+            (0..shape.iter().product()).map(|_| (self.next() % vocab as u64) as u32).collect();
+        Tensor::from_vec(ids, shape, &Device::Cpu).context("cannot make ids")
+    }
+}

@@ -93,7 +93,8 @@ struct Session<'a> {
     last_step: u64,
     last_record: Option<Record>,
     last_evaluation: Option<Evaluation>,
-    newest: Option<PathBuf>,
+    /// The newest checkpoint of this session, and its step.
+    newest: Option<(u64, PathBuf)>,
     tokenizer_files: Vec<(String, Vec<u8>)>,
 }
 
@@ -203,21 +204,31 @@ impl<'a> Session<'a> {
         tracing::info!("saved {}", path.display());
         let settings = run.checkpoint();
         checkpoint::prune(run.run_dir(), settings.keep_last, settings.keep_every, &path)?;
-        self.newest = Some(path);
+        self.newest = Some((state.step, path));
         Ok(())
     }
 
     fn finish(mut self) -> anyhow::Result<Outcome> {
+        let counters = self.trainer.counters();
+        let is_saved = self.newest.as_ref().is_some_and(|(step, _)| *step == counters.step);
         // Without a step there is nothing new to save.
-        if self.last_record.is_some() {
+        if self.last_record.is_some() && !is_saved {
             self.save()?;
         }
-        let counters = self.trainer.counters();
         let stopped = match self.stop.raised() {
             Some(signal) if counters.step < self.last_step => Stopped::Signal(signal),
             _ if counters.step < self.plan.run.train().steps => Stopped::StopAfter,
             _ => Stopped::Finished,
         };
+        let read = self.source.counters();
+        tracing::info!(
+            "data read so far: {} documents, {} empty and {} null rows, {} repaired, pass {}",
+            read.kept,
+            read.empty,
+            read.null,
+            read.invalid,
+            read.epoch + 1
+        );
         if self.last_record.is_none() && counters.step >= self.last_step {
             tracing::info!("nothing to do: step {} of {} is done", counters.step, self.last_step);
         }
@@ -229,7 +240,7 @@ impl<'a> Session<'a> {
             tokens: counters.tokens_seen,
             tokens_per_s: self.meter.session().map(|lap| lap.tokens_per_s()),
             skipped_steps: counters.skipped_steps,
-            checkpoint: self.newest,
+            checkpoint: self.newest.map(|(_, path)| path),
             resumed_from: self.resumed_from,
             stopped,
         })

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use atpm_data::{BpeOptions, TextPosition, TextSource, Tokenizer, train_bpe};
+use atpm_data::{BatchSource, BpeOptions, EvalSource, ShardStamp, TextPosition, TextSource, Tokenizer, train_bpe};
 use candle_core::Device;
 
 use super::estimate::Estimate;
@@ -73,6 +73,10 @@ impl Plan {
         let run = &self.run;
         let position = self.start.as_ref().map(position).transpose()?;
         let source = open_source(run, &self.tokenizer, position.as_ref())?;
+        if run.eval().every > 0 {
+            // A mistake in the validation shards shows now, not at the first evaluation.
+            EvalSource::open(&run.eval_text(), Arc::clone(&self.tokenizer)).map_err(with_hint)?;
+        }
         folder::prepare(run)?;
         console.attach(run.run_dir())?;
         let mut trainer = Trainer::new(run, &self.device)?;
@@ -109,7 +113,18 @@ pub fn open_source(
     tokenizer: &Arc<Tokenizer>,
     position: Option<&TextPosition>,
 ) -> anyhow::Result<TextSource> {
-    TextSource::open(&run.train_text(), Arc::clone(tokenizer), position).map_err(with_hint)
+    let source =
+        TextSource::open(&run.train_text(), Arc::clone(tokenizer), position).map_err(with_hint)?;
+    let dataset = source.position().dataset;
+    let sum = |of: fn(&ShardStamp) -> u64| dataset.shards.iter().map(of).sum::<u64>();
+    tracing::info!(
+        "data: {} shards, {} rows, {} bytes on disk, {} lanes",
+        dataset.shards.len(),
+        sum(|shard| shard.rows),
+        sum(|shard| shard.bytes),
+        dataset.lanes
+    );
+    Ok(source)
 }
 
 /// Whoever has no shards yet can make some.

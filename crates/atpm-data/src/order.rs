@@ -42,7 +42,7 @@ impl Unit {
 /// All units, in file order; at least `lanes` of them if there are as many rows.
 pub(crate) fn units(shards: &Shards, lanes: usize, shuffle_window: usize) -> Vec<Unit> {
     let groups = || {
-        let shards = shards.shards.iter().enumerate();
+        let shards = shards.list.iter().enumerate();
         shards.flat_map(|(shard, content)| {
             let groups = content.row_groups.iter().enumerate();
             groups.filter(|(_, group)| group.rows > 0).map(move |(index, group)| (shard, index, group))

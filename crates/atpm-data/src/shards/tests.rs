@@ -75,7 +75,7 @@ fn a_missing_text_column_is_told_at_open() {
         assert!(error.contains(part), "{part} is not in: {error}");
     }
     let shards = Shards::open("data.train", &files, "text", OnBadShard::Skip).unwrap();
-    assert_eq!((shards.shards.len(), shards.skipped, shards.rows()), (9, 1, 18));
+    assert_eq!((shards.list.len(), shards.skipped, shards.rows()), (9, 1, 18));
     let error = Shards::open("data.train", &files, "n", OnBadShard::Fail).unwrap_err().to_string();
     assert!(error.contains("cannot hold text"), "{error}");
 }
@@ -178,7 +178,7 @@ fn a_row_group_may_hold_more_than_two_gibibytes() {
     let path = dir.path().join("b.parquet");
     write_columns(&path, vec![("text", Arc::new(StringArray::from(plain)))], 100, 2);
     let shards = Shards::open("data.train", &[path.display().to_string()], "text", OnBadShard::Fail).unwrap();
-    assert_eq!(read_all(&shards.shards[0]).unwrap().len(), 12);
+    assert_eq!(read_all(&shards.list[0]).unwrap().len(), 12);
 }
 
 /// D9: a column that is almost all null gives as many rows as its metadata says, over pages and row groups.

@@ -413,7 +413,8 @@ fn files_do_not_stay_open() {
     let mut source = open(&config, None);
     for _ in 0..200 {
         source.next_batch().unwrap();
-        assert!(open_shards(dir.path()) <= 4);
+        // One a lane, and one more while a page of it is read.
+        assert!(open_shards(dir.path()) <= 2 * 4);
     }
     assert!(source.counters().epoch >= 1 && source.wait_seconds() >= 0.0);
     drop(source);

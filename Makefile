@@ -26,7 +26,7 @@ doc: ## build the documentation, target/doc
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
 
 golden: ## record the debug run's losses anew (say why in CHANGELOG.md, under Numerics)
-	ATPM_RECORD_GOLDEN=1 $(CARGO) test -p atpm-train --test golden --locked
+	UPDATE_GOLDEN=1 $(CARGO) test -p atpm-train --test debug_run --locked
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -176,7 +176,10 @@ fn paths_named_in_documents_exist() {
         let text = read(&document);
         let ends_word = |c: char| c.is_whitespace() || "`()[]<>\"',;|=".contains(c);
         for word in text.split(ends_word) {
-            let word = word.trim_end_matches(['.', ':', '/', '#']).trim_start_matches("./");
+            let word = word
+                .trim_end_matches(['.', ':', '/', '#'])
+                .trim_start_matches("./")
+                .trim_start_matches("../");
             let is_document = Path::new(word).extension().is_some_and(|e| e == "md") && !word.contains('/');
             let is_path = is_document || rooms.iter().any(|room| word.starts_with(room));
             if !is_path || word.contains(['*', '{', '$', '…']) {

@@ -136,7 +136,7 @@ impl<'a> Cases<'a> {
                 linear::backward_weight(&x2, &dy, &dweight)?;
                 Ok(linear::backward_input(&w2, &dy).map(drop)?)
             }),
-            reference: reference(move || Ok(x.broadcast_matmul(&weight.t()?)?)),
+            reference: reference(move || Ok(linear::reference::forward(&x, &weight)?)),
         })
     }
 
@@ -243,6 +243,8 @@ impl<'a> Cases<'a> {
         let (_, saved) = mixer::forward(&shape, &given.inputs(), true)?;
         let saved = saved.ok_or_else(|| anyhow::anyhow!("the mixer kept nothing for backward"))?;
         let again = given.clone();
+        let mut slow = given.clone();
+        slow.x = Var::from_tensor(&given.x)?.into_inner();
         Ok(Case {
             name: "mixer",
             forward: pass(layers, Work::Flop(flop), move || {
@@ -252,7 +254,7 @@ impl<'a> Cases<'a> {
                 let backward = mixer::backward(&shape, &again.inputs(), &saved, &dy, None, &dtransport);
                 Ok(backward.map(drop)?)
             }),
-            reference: None,
+            reference: reference(move || Ok(mixer::reference::forward(&shape, &slow.inputs())?.0)),
         })
     }
 

@@ -29,11 +29,10 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// Side of the square product that stands for the peak: far larger than the caches.
-const PEAK_SIDE: usize = 2048;
+pub(super) const PEAK_SIDE: usize = 2048;
 
-/// The best rate of several large square f32 products over the whole pool, in GFLOP/s.
-pub(super) fn matmul_peak() -> anyhow::Result<f64> {
-    let n = PEAK_SIDE;
+/// The best rate of several f32 products of `n × n` matrices over the whole pool, in GFLOP/s.
+pub(super) fn matmul_peak(n: usize) -> anyhow::Result<f64> {
     let (a, b) = (vec![0.5f32; n * n], vec![0.25f32; n * n]);
     let mut c = vec![0.0f32; n * n];
     let times = seconds(2, 8, || {

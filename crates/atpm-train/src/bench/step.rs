@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use serde::Serialize;
 
 use super::cases::{Cases, Pass};
-use super::clock::{Resident, matmul_peak, median, resident_bytes, seconds};
+use super::clock::{PEAK_SIDE, Resident, matmul_peak, median, resident_bytes, seconds};
 use super::sizes::{Block, Random, SizeArgs};
 use crate::report::output;
 
@@ -76,19 +76,31 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         rows: args.batch.or(block.map(|block| block.rows)).unwrap_or(4),
         tokens: args.seq.or(block.map(|block| block.tokens)).unwrap_or(1024),
     };
-    let report = measure(&model, block, args.steps, !args.no_ops)?;
+    let settings = Settings { steps: args.steps, ops: !args.no_ops, peak_side: PEAK_SIDE };
+    let report = measure(&model, block, settings)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
 
-/// Measures a step, and each of its ops alone if asked to.
+/// How to measure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    /// Steps that count.
+    pub(super) steps: usize,
+    /// Whether each op is measured alone, too.
+    pub(super) ops: bool,
+    /// Side of the square matrices whose product stands for the peak.
+    pub(super) peak_side: usize,
+}
+
+/// Measures a step, the machine's peak, and each op alone if asked to.
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn measure(model: &ModelConfig, block: Block, steps: usize, ops: bool) -> anyhow::Result<Report> {
+pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> anyhow::Result<Report> {
     let step = Step::new(model, block)?;
     let mut loss = f64::NAN;
     let mut number = 0;
-    let s_per_step = median(seconds(2, steps, || {
+    let s_per_step = median(seconds(2, settings.steps, || {
         number += 1;
         loss = step.run(number)?;
         Ok(())
@@ -96,7 +108,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, steps: usize, ops: bool
     let params = step.parameters.iter().map(|parameter| parameter.value.elem_count()).sum();
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
-    let peak_gflop_per_s = matmul_peak()?;
+    let peak_gflop_per_s = matmul_peak(settings.peak_side)?;
     let tokens_per_s = block.count() as f64 / s_per_step;
     let flop_per_token = Flops::of(model).training();
     let gflop_per_s = tokens_per_s * flop_per_token / 1e9;
@@ -113,7 +125,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, steps: usize, ops: bool
         peak_gflop_per_s,
         share_of_peak: gflop_per_s / peak_gflop_per_s,
         peak_rss_bytes,
-        ops: if ops { op_table(model, block, s_per_step)? } else { Vec::new() },
+        ops: if settings.ops { op_table(model, block, s_per_step)? } else { Vec::new() },
     })
 }
 

@@ -25,9 +25,11 @@ const BLOCK: Block = Block { rows: 2, tokens: 20 };
 
 #[test]
 fn a_step_is_measured_with_all_of_its_ops() {
-    let report = serde_json::to_value(step::measure(&tiny(), BLOCK, 1, true).unwrap()).unwrap();
+    let settings = step::Settings { steps: 1, ops: true, peak_side: 64 };
+    let report = serde_json::to_value(step::measure(&tiny(), BLOCK, settings).unwrap()).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
-    let expected: usize = atpm_model::specs(&tiny()).unwrap().iter().map(atpm_model::ParameterSpec::elements).sum();
+    let expected: usize =
+        atpm_model::specs(&tiny()).unwrap().iter().map(atpm_model::ParameterSpec::elements).sum();
     assert_eq!(number("params"), expected as f64);
     assert!((number("tokens_per_s") * number("s_per_step") - 40.0).abs() < 1e-6);
     assert!((number("share_of_peak") - number("gflop_per_s") / number("peak_gflop_per_s")).abs() < 1e-12);
@@ -48,7 +50,10 @@ fn every_op_with_a_reference_is_compared_both_ways() {
     let report = ops::measure(&cases, BLOCK, 1).unwrap();
     let compared = report.ops.iter().filter(|row| row.reference_seconds.is_some_and(|s| s > 0.0));
     let both: Vec<_> = compared.filter(|row| row.pass == "both").map(|row| row.op).collect();
-    assert!(both.contains(&"rms_norm") && both.contains(&"cross_entropy"), "{both:?}");
+    assert!(
+        both.contains(&"rms_norm") && both.contains(&"mixer") && both.contains(&"cross_entropy"),
+        "{both:?}"
+    );
     assert!(report.ops.iter().all(|row| row.seconds > 0.0));
 }
 

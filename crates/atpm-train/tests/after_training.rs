@@ -1,5 +1,7 @@
 //! The binary after training: a small run on demo shards is resumed, evaluated, sampled and exported.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

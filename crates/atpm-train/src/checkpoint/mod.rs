@@ -1,6 +1,6 @@
 //! Checkpoints: everything a run needs to go on bit for bit, in folders that are either complete or passed over.
 //!
-//! [`layout`] names the files; [`save()`] writes a folder beside its final place and renames it into it;
+//! `layout` names the files; [`save()`] writes a folder beside its final place and renames it into it;
 //! [`find_latest`] and [`load()`] accept only folders whose every file has the size and checksum of the
 //! manifest; [`prune`] removes old ones. The format is described in docs/checkpoint-format.md.
 

@@ -87,3 +87,63 @@ pub struct Position {
     /// Whether the document began before the row did.
     pub continues: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn positions(segments: &Segments, row: usize) -> Vec<(usize, bool)> {
+        segments.row_positions(row).map(|position| (position.in_row, position.continues)).collect()
+    }
+
+    #[test]
+    fn positions_count_from_the_last_start() -> Result<()> {
+        let segments = Segments::from_starts(5, vec![vec![], vec![0], vec![2, 3], vec![4]])?;
+        let (on, new) = (true, false);
+        assert_eq!(positions(&segments, 0), [(0, on), (1, on), (2, on), (3, on), (4, on)]);
+        assert_eq!(positions(&segments, 1), [(0, new), (1, new), (2, new), (3, new), (4, new)]);
+        assert_eq!(positions(&segments, 2), [(0, on), (1, on), (0, new), (0, new), (1, new)]);
+        assert_eq!(positions(&segments, 3), [(0, on), (1, on), (2, on), (3, on), (0, new)]);
+        for row in 0..segments.batch() {
+            for token in 0..segments.tokens() {
+                assert_eq!(segments.is_start(row, token), segments.row(row).contains(&token));
+            }
+        }
+        Ok(())
+    }
+
+    // K9: empty rows and batches are legal.
+    #[test]
+    fn empty_rows_and_batches_are_legal() -> Result<()> {
+        for segments in [
+            Segments::from_starts(0, vec![vec![], vec![]])?,
+            Segments::continuous(2, 0),
+            Segments::from_starts(7, vec![])?,
+        ] {
+            for row in 0..segments.batch() {
+                assert!(positions(&segments, row).is_empty());
+            }
+        }
+        assert_eq!(Segments::continuous(2, 3), Segments::from_starts(3, vec![vec![]; 2])?);
+        Ok(())
+    }
+
+    // K9: an empty document (equal neighbours), descending starts and starts outside the row are
+    // refused with the row named.
+    #[test]
+    fn malformed_starts_are_refused() {
+        for (tokens, starts, expected) in [
+            (5, vec![vec![], vec![0, 0]], "document starts of row 1: starts must ascend, found 0 then 0"),
+            (5, vec![vec![1, 3, 3]], "document starts of row 0: starts must ascend, found 3 then 3"),
+            (5, vec![vec![4, 2]], "document starts of row 0: starts must ascend, found 4 then 2"),
+            (
+                5,
+                vec![vec![0, 5]],
+                "document starts of row 0: a document starts at 5, but the row has 5 tokens",
+            ),
+            (0, vec![vec![0]], "document starts of row 0: a document starts at 0, but the row has 0 tokens"),
+        ] {
+            assert_eq!(Segments::from_starts(tokens, starts).unwrap_err().to_string(), expected);
+        }
+    }
+}

@@ -15,11 +15,11 @@ pub enum Threads {
 /// A matrix read from a slice: element `(i, j)` is at `i·row_stride + j·column_stride`.
 #[derive(Clone, Copy)]
 pub struct Mat<'a, T> {
-    data: &'a [T],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
-    column_stride: usize,
+    pub(super) data: &'a [T],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
+    pub(super) column_stride: usize,
 }
 
 impl<'a, T> Mat<'a, T> {
@@ -54,10 +54,10 @@ impl<'a, T> Mat<'a, T> {
 
 /// A row-major matrix to be written, its rows `row_stride` elements apart.
 pub struct MatMut<'a, T> {
-    data: &'a mut [T],
-    rows: usize,
-    columns: usize,
-    row_stride: usize,
+    pub(super) data: &'a mut [T],
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) row_stride: usize,
 }
 
 impl<'a, T> MatMut<'a, T> {

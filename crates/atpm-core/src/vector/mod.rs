@@ -7,9 +7,11 @@
 use std::sync::LazyLock;
 
 pub mod bands;
+mod block;
 mod exp;
 mod matrix;
 
+pub use block::{product, transpose};
 pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
 pub use matrix::{Mat, MatMut, Threads, matmul};
 
@@ -21,6 +23,8 @@ pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Deb
     fn of(value: f64) -> Self;
     /// Widens to f64.
     fn wide(self) -> f64;
+    /// The kernel behind [`product`], whose shapes were checked.
+    fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>);
 }
 
 impl Real for f32 {
@@ -37,6 +41,9 @@ impl Real for f32 {
     fn wide(self) -> f64 {
         f64::from(self)
     }
+    fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>) {
+        block::product_f32(c, keep, a, b);
+    }
 }
 
 impl Real for f64 {
@@ -51,6 +58,9 @@ impl Real for f64 {
     #[inline(always)]
     fn wide(self) -> f64 {
         self
+    }
+    fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>) {
+        block::product_plain(c, 0, keep, a, b);
     }
 }
 

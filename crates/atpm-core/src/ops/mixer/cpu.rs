@@ -175,7 +175,7 @@ impl<T: Real> Workspace<T> {
         self.controls.load(sizes, inputs, at, chunk_idx);
         let first = sizes.token_range(chunk_idx).start;
         let row = |t: usize| inputs.row(sizes, at, first + t);
-        self.geometry.forward(sizes, row, &self.controls, inputs.transport.of(sizes, at.head))
+        self.geometry.forward(sizes, row, &self.controls)
     }
 }
 
@@ -251,6 +251,7 @@ fn forward_head<T: Real>(
         Some(initial) => state.copy_from_slice(initial),
         None => state.fill(T::zero()),
     }
+    workspace.geometry.load_weights(sizes, inputs.transport.of(sizes, at.head));
     let mut saved = chunk_states.chunks_exact_mut(sizes.state());
     let mut norms = 0.0;
     for chunk_idx in 0..sizes.chunks() {
@@ -356,6 +357,8 @@ fn backward_head<T: Real>(
 ) {
     let at = Head { row: task / sizes.heads, head: task % sizes.heads };
     let entity = sizes.entity();
+    let weights = inputs.transport.of(sizes, at.head);
+    workspace.geometry.load_weights(sizes, weights);
     for chunk_idx in (0..sizes.chunks()).rev() {
         let range = sizes.token_range(chunk_idx);
         workspace.prepare(sizes, inputs, at, chunk_idx);
@@ -367,7 +370,6 @@ fn backward_head<T: Real>(
         let grads = chunk.backward(sizes, geometry, controls, state, dy, dstate, dcontrols);
         let mut dweights =
             WeightGradients { a_key: &mut partial.a_key, a_value: &mut partial.a_value, c: &mut partial.c };
-        let weights = inputs.transport.of(sizes, at.head);
         geometry.backward(sizes, controls, weights, grads, dcontrols, &mut dweights, dx, range.start);
         for (t, token) in range.enumerate() {
             // Nothing before a document's first token reaches it, so its decay has no gradient.

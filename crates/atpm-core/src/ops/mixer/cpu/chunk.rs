@@ -15,7 +15,7 @@
 use super::geometry::Geometry;
 use super::solve;
 use super::{Controls, Sizes};
-use crate::vector::{Mat, MatMut, Real, Threads, dot, exp, matmul, vectorize};
+use crate::vector::{Mat, MatMut, Real, dot, exp, product, transpose, vectorize};
 
 /// Buffers of one chunk; what forward leaves in them, backward reads.
 pub(super) struct Chunk<T> {
@@ -35,6 +35,8 @@ pub(super) struct Chunk<T> {
     tail_u: Vec<T>,
     /// `[c,D]`: outputs.
     pub(super) y: Vec<T>,
+    /// A transposed operand, while its product runs.
+    transposed: Vec<T>,
     backward: Gradients<T>,
 }
 
@@ -77,6 +79,7 @@ impl<T: Real> Chunk<T> {
             u: zeros(entity),
             tail_u: zeros(entity),
             y: zeros(entity),
+            transposed: vec![T::zero(); (chunk * address).max(chunk * entity).max(address * entity)],
             backward: Gradients {
                 dz: zeros(entity),
                 drdy: zeros(2 * entity),
@@ -102,11 +105,10 @@ impl<T: Real> Chunk<T> {
         let (c, entity) = (controls.tokens, sizes.entity());
         let lower = Mat::dense(&self.mb[c * c..], c, c);
         let y = MatMut::dense(&mut self.y, c, entity);
-        matmul(y, T::one(), lower, Mat::dense(&self.u, c, entity), T::one(), Threads::One);
+        product(y, T::one(), lower, Mat::dense(&self.u, c, entity));
         let d = Mat::dense(&geometry.d, c, sizes.address);
         let state = MatMut::dense(state, sizes.address, entity);
-        let tail_u = Mat::dense(&self.tail_u, c, entity);
-        matmul(state, self.gamma[c - 1], d.t(), tail_u, T::one(), Threads::One);
+        product(state, self.gamma[c - 1], d.t(), Mat::dense(&self.tail_u, c, entity));
     }
 
     /// Everything up to `U`, with `y = γ Q E0` and `tail U` ready for the two products that follow.
@@ -119,10 +121,10 @@ impl<T: Real> Chunk<T> {
     ) {
         let (c, address, entity) = (controls.tokens, sizes.address, sizes.entity());
         let sq = Mat::dense(&geometry.sq, 2 * c, address);
-        let d = Mat::dense(&geometry.d, c, address);
-        matmul(MatMut::dense(&mut self.mb, 2 * c, c), T::zero(), sq, d.t(), T::one(), Threads::One);
+        let d = transposed(&geometry.d, c, address, &mut self.transposed);
+        product(MatMut::dense(&mut self.mb, 2 * c, c), T::zero(), sq, d);
         let state = Mat::dense(state, address, entity);
-        matmul(MatMut::dense(&mut self.read, 2 * c, entity), T::zero(), sq, state, T::one(), Threads::One);
+        product(MatMut::dense(&mut self.read, 2 * c, entity), T::zero(), sq, state);
         vectorize!(self.apply_decay(controls));
         vectorize!(self.start_residuals(sizes, geometry, c));
         vectorize!(solve::forward(c, sizes, controls, &self.mb, &mut self.r, &mut self.u));
@@ -188,7 +190,6 @@ impl<T: Real> Chunk<T> {
         let (one, zero) = (T::one(), T::zero());
         let d = Mat::dense(&geometry.d, c, address);
         let sq = Mat::dense(&geometry.sq, 2 * c, address);
-        let u = Mat::dense(&self.u, c, entity);
         let grads = &mut self.backward;
 
         // dU = Bᵀ dY + tail (D dE1), and the decay's share through the tails.
@@ -197,7 +198,7 @@ impl<T: Real> Chunk<T> {
             row.copy_from_slice(dy(t));
         }
         let from_state = MatMut::dense(&mut grads.from_state, c, entity);
-        matmul(from_state, zero, d, Mat::dense(dstate, address, entity), one, Threads::One);
+        product(from_state, zero, d, Mat::dense(dstate, address, entity));
         let state_decay = vectorize!({
             rows_times(&grads.from_state, &self.tail, c, entity, &mut grads.dz);
             for (t, dg) in grads.dg[..c].iter_mut().enumerate() {
@@ -210,7 +211,7 @@ impl<T: Real> Chunk<T> {
         grads.dg[c - 1] += state_decay;
         let lower = Mat::dense(&self.mb[c * c..], c, c);
         let dy_matrix = Mat::dense(dy_rows, c, entity);
-        matmul(MatMut::dense(&mut grads.dz, c, entity), one, lower.t(), dy_matrix, one, Threads::One);
+        product(MatMut::dense(&mut grads.dz, c, entity), one, lower.t(), dy_matrix);
 
         // Z by the transposed solve; dR = Ω Z is the entity's direct gradient.
         vectorize!({
@@ -223,7 +224,8 @@ impl<T: Real> Chunk<T> {
 
         // dM = −dR Uᵀ and dB = dY Uᵀ in one product, then their share in g and in S Dᵀ, Q Dᵀ.
         let drdy = Mat::dense(&grads.drdy, 2 * c, entity);
-        matmul(MatMut::dense(&mut grads.dmb, 2 * c, c), zero, drdy, u.t(), one, Threads::One);
+        let u = transposed(&self.u, c, entity, &mut self.transposed);
+        product(MatMut::dense(&mut grads.dmb, 2 * c, c), zero, drdy, u);
         vectorize!({
             decay_gradients(c, &self.mb, &self.decay, &mut grads.dmb, &mut grads.dg);
             scale_by_gamma(c, entity, &self.gamma, &self.read, &mut grads.drdy, &mut grads.dg);
@@ -232,21 +234,14 @@ impl<T: Real> Chunk<T> {
         // dS, dQ, dD and dE0.
         let dmb = Mat::dense(&grads.dmb, 2 * c, c);
         let drdy = Mat::dense(&grads.drdy, 2 * c, entity);
-        let state = Mat::dense(state, address, entity);
-        let mut dsq = |keep, a, b| {
-            matmul(MatMut::dense(&mut grads.dsq, 2 * c, address), keep, a, b, one, Threads::One);
-        };
-        dsq(zero, drdy, state.t());
-        dsq(one, dmb, d);
-        let dstate_matrix = Mat::dense(dstate, address, entity);
+        let state = transposed(state, address, entity, &mut self.transposed);
+        product(MatMut::dense(&mut grads.dsq, 2 * c, address), zero, drdy, state);
+        product(MatMut::dense(&mut grads.dsq, 2 * c, address), one, dmb, d);
         let tail_u = Mat::dense(&self.tail_u, c, entity);
-        let mut dd = |keep, a, b| {
-            matmul(MatMut::dense(&mut grads.dd, c, address), keep, a, b, one, Threads::One);
-        };
-        dd(zero, tail_u, dstate_matrix.t());
-        dd(one, dmb.t(), sq);
-        let dstate = MatMut::dense(dstate, address, entity);
-        matmul(dstate, self.gamma[c - 1], sq.t(), drdy, one, Threads::One);
+        let dstate_t = transposed(dstate, address, entity, &mut self.transposed);
+        product(MatMut::dense(&mut grads.dd, c, address), zero, tail_u, dstate_t);
+        product(MatMut::dense(&mut grads.dd, c, address), one, dmb.t(), sq);
+        product(MatMut::dense(dstate, address, entity), self.gamma[c - 1], sq.t(), drdy);
 
         // d(log α)_t = Σ_{t' ≥ t} dg_t'.
         let mut sum = 0.0;
@@ -260,6 +255,13 @@ impl<T: Real> Chunk<T> {
             de: &grads.de[..c * entity],
         }
     }
+}
+
+/// The transpose of a dense `[rows, columns]` matrix, in `scratch`: right operands of products have
+/// contiguous rows.
+fn transposed<'a, T: Real>(matrix: &[T], rows: usize, columns: usize, scratch: &'a mut [T]) -> Mat<'a, T> {
+    vectorize!(transpose(matrix, rows, columns, scratch));
+    Mat::dense(scratch, columns, rows)
 }
 
 /// `out_t = factor_t · rows_t`.

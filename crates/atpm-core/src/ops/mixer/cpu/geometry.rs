@@ -11,7 +11,7 @@
 use super::chunk::ChunkGradients;
 use super::{Controls, Sizes};
 use crate::vector::bands::Band;
-use crate::vector::{Mat, MatMut, Real, Threads, dot, matmul, vectorize};
+use crate::vector::{Mat, MatMut, Real, dot, product, transpose, vectorize};
 
 /// Added to squared norms and mean squares before the root.
 pub(in crate::ops::mixer) const NORM_EPS: f64 = 1e-6;
@@ -50,6 +50,10 @@ struct Scales<T> {
 
 /// The geometry of one chunk of `c` tokens.
 pub(super) struct Geometry<T> {
+    /// The head's weights as right operands: `A_Kᵀ [K,R]`, `A_Vᵀ [V,R]`, `Cᵀ/√R [R,S]`.
+    a_key_t: Vec<T>,
+    a_value_t: Vec<T>,
+    c_t: Vec<T>,
     /// `[2c,S]`: sources `s`, below them the corrected queries `q`.
     pub(super) sq: Vec<T>,
     /// `[c,S]`: write addresses `d`.
@@ -90,6 +94,9 @@ impl<T: Real> Geometry<T> {
             overlap: T::zero(),
         };
         Self {
+            a_key_t: vec![T::zero(); sizes.key * rank],
+            a_value_t: vec![T::zero(); sizes.value * rank],
+            c_t: vec![T::zero(); rank * address],
             sq: zeros(2 * address),
             d: zeros(address),
             e: zeros(entity),
@@ -106,6 +113,15 @@ impl<T: Real> Geometry<T> {
         }
     }
 
+    /// Takes one head's weights, for all its chunks.
+    pub(super) fn load_weights(&mut self, sizes: &Sizes, weights: Weights<'_, T>) {
+        let Sizes { address, key, value, rank, .. } = *sizes;
+        transpose(weights.a_key, rank, key, &mut self.a_key_t);
+        transpose(weights.a_value, rank, value, &mut self.a_value_t);
+        transpose(weights.c, address, rank, &mut self.c_t);
+        self.c_t.iter_mut().for_each(|c| *c = *c * root_rank(rank));
+    }
+
     /// Fills the geometry of one chunk. `row(t)` is what the head reads at token `t`:
     /// `[q; s_raw; k; v]`. Returns `Σ‖d‖`.
     pub(super) fn forward<'a>(
@@ -113,11 +129,10 @@ impl<T: Real> Geometry<T> {
         sizes: &Sizes,
         row: impl Fn(usize) -> &'a [T],
         controls: &Controls<T>,
-        weights: Weights<'_, T>,
     ) -> f64 {
         let c = controls.tokens;
         vectorize!(self.normalize(sizes, row, c));
-        self.propose(sizes, c, weights);
+        self.propose(sizes, c);
         vectorize!(self.transport(sizes, controls))
     }
 
@@ -145,23 +160,25 @@ impl<T: Real> Geometry<T> {
     }
 
     /// `c = C((A_K k̂) ⊙ (A_V v̂))/√R` for the chunk, into `proposal`.
-    fn propose(&mut self, sizes: &Sizes, c: usize, weights: Weights<'_, T>) {
+    fn propose(&mut self, sizes: &Sizes, c: usize) {
         let Sizes { address, key, value, rank, .. } = *sizes;
         let entity = sizes.entity();
-        let (unit_key, unit_value) =
-            (Mat::rows(&self.unit, c, key, entity), Mat::rows(&self.unit[key..], c, value, entity));
-        let product = |out: &mut Vec<T>, unit: Mat<'_, T>, weight: Mat<'_, T>| {
-            let out = MatMut::dense(out, c, rank);
-            matmul(out, T::zero(), unit, weight.t(), T::one(), Threads::One);
-        };
-        product(&mut self.z_key, unit_key, Mat::dense(weights.a_key, rank, key));
-        product(&mut self.z_value, unit_value, Mat::dense(weights.a_value, rank, value));
+        let zero = T::zero();
+        let unit_key = Mat::rows(&self.unit, c, key, entity);
+        let unit_value = Mat::rows(&self.unit[key..], c, value, entity);
+        product(
+            MatMut::dense(&mut self.z_key, c, rank),
+            zero,
+            unit_key,
+            Mat::dense(&self.a_key_t, key, rank),
+        );
+        let a_value_t = Mat::dense(&self.a_value_t, value, rank);
+        product(MatMut::dense(&mut self.z_value, c, rank), zero, unit_value, a_value_t);
         for (z, (&zk, &zv)) in self.z.iter_mut().zip(self.z_key.iter().zip(&self.z_value)) {
             *z = zk * zv;
         }
-        let proposal = MatMut::dense(&mut self.proposal, c, address);
-        let (z, weight) = (Mat::dense(&self.z, c, rank), Mat::dense(weights.c, address, rank));
-        matmul(proposal, T::zero(), z, weight.t(), root_rank(rank), Threads::One);
+        let c_t = Mat::dense(&self.c_t, rank, address);
+        product(MatMut::dense(&mut self.proposal, c, address), zero, Mat::dense(&self.z, c, rank), c_t);
     }
 
     #[inline(always)]
@@ -280,17 +297,18 @@ impl<T: Real> Geometry<T> {
     ) {
         let Sizes { address, key, value, rank, .. } = *sizes;
         let entity = sizes.entity();
-        let one = T::one();
-        let scale = root_rank(rank);
+        let (one, zero) = (T::one(), T::zero());
         let dc = Mat::dense(&self.dproposal, c, address);
-        let z = Mat::dense(&self.z, c, rank);
-        matmul(MatMut::dense(dweights.c, address, rank), one, dc.t(), z, scale, Threads::One);
-        let dz = MatMut::dense(&mut self.dz, c, rank);
-        matmul(dz, T::zero(), dc, Mat::dense(weights.c, address, rank), scale, Threads::One);
+        product(MatMut::dense(&mut self.dz, c, rank), zero, dc, Mat::dense(weights.c, address, rank));
         // z = z_K ⊙ z_V: each factor's gradient takes the other factor; both replace the factors.
-        for ((zk, zv), &dz) in self.z_key.iter_mut().zip(&mut self.z_value).zip(&self.dz).take(c * rank) {
+        let scale: T = root_rank(rank);
+        let factors = self.z_key.iter_mut().zip(&mut self.z_value).zip(&mut self.z);
+        for (((zk, zv), z), &dz) in factors.zip(&self.dz).take(c * rank) {
+            let dz = dz * scale;
             (*zk, *zv) = (dz * *zv, dz * *zk);
+            *z = *z * scale;
         }
+        product(MatMut::dense(dweights.c, address, rank), one, dc.t(), Mat::dense(&self.z, c, rank));
         let blocks = [
             (0, key, &self.z_key, weights.a_key, &mut *dweights.a_key),
             (key, value, &self.z_value, weights.a_value, &mut *dweights.a_value),
@@ -298,9 +316,9 @@ impl<T: Real> Geometry<T> {
         for (first, width, dz, weight, dweight) in blocks {
             let dz = Mat::dense(dz, c, rank);
             let unit = Mat::rows(&self.unit[first..], c, width, entity);
-            matmul(MatMut::dense(dweight, rank, width), one, dz.t(), unit, one, Threads::One);
+            product(MatMut::dense(dweight, rank, width), one, dz.t(), unit);
             let dunit = MatMut::rows(&mut self.dunit[first..], c, width, entity);
-            matmul(dunit, T::zero(), dz, Mat::dense(weight, rank, width), one, Threads::One);
+            product(dunit, zero, dz, Mat::dense(weight, rank, width));
         }
     }
 

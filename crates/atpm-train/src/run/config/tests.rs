@@ -1,3 +1,5 @@
+//! Configs: defaults, overrides, and mistakes with their messages.
+
 use super::*;
 use crate::run::exit;
 

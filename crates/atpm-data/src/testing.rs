@@ -19,6 +19,7 @@ pub(crate) fn write_columns(path: &Path, columns: Vec<(&str, ArrayRef)>, row_gro
         .set_max_row_group_row_count(Some(row_group))
         .set_data_page_row_count_limit(page)
         .set_write_batch_size(page)
+        .set_dictionary_page_size_limit(64 << 20)
         .build();
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();

@@ -1,3 +1,5 @@
+//! Tokenizers: round trips, end of text, training, odd input.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

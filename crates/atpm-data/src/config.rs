@@ -113,8 +113,18 @@ impl TextConfig {
         rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
         rule("world", world, world > 0, "must be at least 1")?;
         rule("rank", self.rank, self.rank < world, "must be below the number of processes")?;
-        rule("data.lanes", lanes, lanes % world == 0, "must be a multiple of the number of processes")?;
-        rule("train.rows", self.rows, self.rows % world == 0, "must be a multiple of the number of processes")
+        rule(
+            "data.lanes",
+            lanes,
+            lanes.is_multiple_of(world),
+            "must be a multiple of the number of processes",
+        )?;
+        rule(
+            "train.rows",
+            self.rows,
+            self.rows.is_multiple_of(world),
+            "must be a multiple of the number of processes",
+        )
     }
 }
 

@@ -46,7 +46,7 @@ impl Dataset {
             digest,
         };
         Ok(Self {
-            shards: shards.shards.iter().zip(shards.digests()?).map(stamp).collect(),
+            shards: shards.list.iter().zip(shards.digests()?).map(stamp).collect(),
             text_column: config.data.text_column.clone(),
             tokenizer: tokenizer.fingerprint().to_owned(),
             eos_id: tokenizer.eos_id(),

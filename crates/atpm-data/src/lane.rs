@@ -198,7 +198,7 @@ impl Lane {
     fn tokenize(&mut self, text: &Text) -> Result<bool> {
         let Some(unit) = self.unit()? else { return Ok(false) };
         let plan = Arc::clone(&self.plan);
-        let shard = &plan.shards.shards[unit.shard];
+        let shard = &plan.shards.list[unit.shard];
         let Some(content) = text.decode(shard, unit.row_group, plan.invalid_utf8)? else {
             self.state.counts.null += 1;
             return Ok(false);
@@ -247,7 +247,7 @@ impl Lane {
     fn read_window(&mut self, unit: &Unit) -> Result<Vec<Option<Text>>> {
         let place = (self.state.epoch, self.state.unit);
         let (first, count) = unit.window_rows(self.state.window);
-        let shard = &self.plan.shards.shards[unit.shard];
+        let shard = &self.plan.shards.list[unit.shard];
         let mut reader = match self.reader.take() {
             Some((at, reader, next)) if at == place && next == self.state.window => reader,
             _ => RowReader::open(shard, unit.row_group, first)?,
@@ -314,7 +314,7 @@ impl Lane {
     }
 
     fn log_once(&self, unit: &Unit, error: &Error) {
-        let path = &self.plan.shards.shards[unit.shard].path;
+        let path = &self.plan.shards.list[unit.shard].path;
         let mut logged = self.plan.logged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if logged.insert(path.clone()) {
             tracing::warn!("skipping the rest of a bad row group: {error}");

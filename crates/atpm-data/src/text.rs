@@ -155,7 +155,7 @@ fn resumed(stored: &TextPosition, dataset: Dataset, lanes: &[usize], world: usiz
     if !changes.is_empty() {
         return Err(Error::Changed { changes });
     }
-    if stored.row % world as u64 != 0 {
+    if !stored.row.is_multiple_of(world as u64) {
         let reason = format!("{} rows were consumed, which {world} processes cannot share", stored.row);
         return Err(Error::BadPosition { reason });
     }

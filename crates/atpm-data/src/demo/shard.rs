@@ -73,7 +73,8 @@ fn columns(
     }
     if let Some(mut column) = writer.next_column()? {
         // FineWeb counts GPT-2 tokens here; four bytes a token is near enough for a column that nothing reads.
-        let counts: Vec<i64> = texts.iter().map(|text| text.len() as i64 / 4).collect();
+        let counts: Vec<i64> =
+            texts.iter().map(|text| i64::try_from(text.len() / 4).unwrap_or(i64::MAX)).collect();
         column.typed::<Int64Type>().write_batch(&counts, Some(&levels), None)?;
         column.close()?;
     }

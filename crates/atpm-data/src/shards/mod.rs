@@ -41,7 +41,7 @@ pub(crate) struct RowGroup {
 pub(crate) struct Shards {
     /// Which list this is, for messages.
     pub(crate) what: &'static str,
-    pub(crate) shards: Vec<Shard>,
+    pub(crate) list: Vec<Shard>,
     /// Files left out as bad.
     pub(crate) skipped: u64,
 }
@@ -70,7 +70,7 @@ impl Shards {
                 Err(error) => return Err(error),
             }
         }
-        let shards = Self { what, shards, skipped };
+        let shards = Self { what, list: shards, skipped };
         if shards.rows() == 0 {
             return Err(Error::NoUsableShard { what, files: files.len(), skipped: skipped as usize });
         }
@@ -79,13 +79,13 @@ impl Shards {
 
     /// Rows of all shards.
     pub(crate) fn rows(&self) -> u64 {
-        self.shards.iter().map(Shard::rows).sum()
+        self.list.iter().map(Shard::rows).sum()
     }
 
     /// A digest of each shard's content, in hex; see [`digest`](mod@digest) for what it covers.
     pub(crate) fn digests(&self) -> Result<Vec<String>> {
-        let total = self.shards.iter().map(|shard| shard.bytes).sum();
-        self.shards.par_iter().map(|shard| digest::digest(&shard.path, shard.bytes, total)).collect()
+        let total = self.list.iter().map(|shard| shard.bytes).sum();
+        self.list.par_iter().map(|shard| digest::digest(&shard.path, shard.bytes, total)).collect()
     }
 }
 

@@ -147,7 +147,7 @@ fn the_end_of_an_epoch_resumes_with_the_next() {
         let position = source.position();
         let batch = source.next_batch().unwrap();
         assert_eq!(open(&config, Some(&position)).next_batch().unwrap(), batch, "step {step}");
-        assert_eq!(source.counters().epoch, if step < 12 { 0 } else { 1 });
+        assert_eq!(source.counters().epoch, u64::from(step >= 12));
         expected.push(batch);
     }
     let second: std::collections::HashSet<_> = expected[12..].iter().map(|batch| batch.ids.clone()).collect();
@@ -167,7 +167,9 @@ fn processes_share_the_rows() {
     for world in [2, 3, 4] {
         let part = |rank| TextConfig { rank, world, ..whole.clone() };
         let mut shares: Vec<_> = (0..world).map(|rank| open(&part(rank), None)).collect();
-        shares.iter_mut().for_each(|share| drop(batches(share, 3)));
+        for share in &mut shares {
+            batches(share, 3);
+        }
         let gathered =
             TextPosition::gather(&shares.iter().map(BatchSource::position).collect::<Vec<_>>()).unwrap();
         assert_eq!(gathered, moment);
@@ -182,7 +184,7 @@ fn processes_share_the_rows() {
     let mut seen = HashMap::new();
     for (lane, documents) in by_lane(&whole, 200).iter().enumerate() {
         // A lane's first epoch is its share of the 24 row groups: two of five documents each.
-        documents.iter().take(10).for_each(|document| drop(seen.insert(document.clone(), lane)));
+        seen.extend(documents.iter().take(10).map(|document| (document.clone(), lane)));
     }
     assert_eq!(seen.len(), texts.len());
     let wrong = TextConfig { world: 5, ..whole.clone() };
@@ -233,7 +235,7 @@ fn changed_data_is_refused() {
     change("data.lanes was 2 and is 4", &|config| config.data.lanes = 4);
     change("data.shuffle_window was 10", &|config| config.data.shuffle_window = 11);
     change("number of shards was 2 and is 1", &|config| {
-        config.data.train = vec![format!("{}/000.parquet", dir.path().display())]
+        config.data.train = vec![format!("{}/000.parquet", dir.path().display())];
     });
     let gpt2 = Arc::new(Tokenizer::open("gpt2").unwrap());
     let error = TextSource::open(&config, gpt2, Some(&position)).err().unwrap().to_string();
@@ -329,7 +331,9 @@ fn a_worker_panic_is_an_error() {
     let data = &config.data;
     let shards = Shards::open("data.train", &data.train, "text", OnBadShard::Fail).unwrap();
     let mut units = order::units(&shards, 1, 10);
-    units.iter_mut().for_each(|unit| unit.shard = 99);
+    for unit in &mut units {
+        unit.shard = 99;
+    }
     let plan = Arc::new(Plan {
         shards,
         units,

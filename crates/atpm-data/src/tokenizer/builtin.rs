@@ -36,7 +36,7 @@ fn gpt2() -> Result<(Bpe, u32), String> {
 /// The merge that made each token: what its bytes come to by all merges of lower rank is a pair.
 fn merges(pieces: &[Box<[u8]>]) -> Result<Vec<(u32, u32)>, String> {
     let ids: HashMap<&[u8], u32> = pieces.iter().zip(0u32..).map(|(piece, id)| (&**piece, id)).collect();
-    let pair = |(piece, id): (&Box<[u8]>, u32)| {
+    let pair = |(piece, id): (&[u8], u32)| {
         // Cut points of the token's parts; removing one joins two parts.
         let mut cuts: Vec<usize> = (0..=piece.len()).collect();
         while cuts.len() > 3 {
@@ -52,5 +52,5 @@ fn merges(pieces: &[Box<[u8]>]) -> Result<Vec<(u32, u32)>, String> {
         let right = part(cuts[1]..piece.len());
         left.zip(right).ok_or_else(|| format!("token {id} has a part without an id"))
     };
-    pieces.iter().zip(0u32..).filter(|(piece, _)| piece.len() > 1).map(pair).collect()
+    pieces.iter().map(|piece| &**piece).zip(0u32..).filter(|(piece, _)| piece.len() > 1).map(pair).collect()
 }

@@ -43,7 +43,7 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Engine {
-    Bpe(Bpe),
+    Bpe(Box<Bpe>),
     Library(Box<HuggingFace>),
 }
 
@@ -91,7 +91,15 @@ impl Tokenizer {
     fn of_tables(name: &str, bpe: Bpe, eos_id: u32, fingerprint: String, file: Option<String>) -> Self {
         let token_bytes: Vec<u32> = bpe.pieces().iter().map(|piece| piece.len() as u32).collect();
         let max_id = token_bytes.len().saturating_sub(1) as u32;
-        Self { name: name.into(), engine: Engine::Bpe(bpe), eos_id, max_id, token_bytes, fingerprint, file }
+        Self {
+            name: name.into(),
+            engine: Engine::Bpe(Box::new(bpe)),
+            eos_id,
+            max_id,
+            token_bytes,
+            fingerprint,
+            file,
+        }
     }
 
     /// The spec it was opened with.

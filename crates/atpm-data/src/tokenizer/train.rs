@@ -138,7 +138,7 @@ impl<'a> Texts<'a> {
     /// Reads some documents more; false when there are none.
     fn fill(&mut self) -> Result<bool> {
         let (shard_index, row_group) = self.next;
-        let Some(shard) = self.shards.shards.get(shard_index) else { return Ok(false) };
+        let Some(shard) = self.shards.list.get(shard_index) else { return Ok(false) };
         if row_group >= shard.row_groups.len() {
             self.next = (shard_index + 1, 0);
             return Ok(true);
@@ -153,10 +153,10 @@ impl<'a> Texts<'a> {
             return Ok(true);
         }
         for text in &texts {
-            if let Some(text) = text.decode(shard, row_group, self.options.invalid_utf8)? {
-                if !text.is_empty() {
-                    self.ready.push_back(text.into_owned());
-                }
+            if let Some(text) = text.decode(shard, row_group, self.options.invalid_utf8)?
+                && !text.is_empty()
+            {
+                self.ready.push_back(text.into_owned());
             }
         }
         self.reader = Some(reader);

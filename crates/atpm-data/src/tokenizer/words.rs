@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use regex_syntax::hir::{Class as HirClass, HirKind};
+use regex_syntax::hir::{Class as HirClass, Hir, HirKind};
 
 /// What the pattern tells characters apart by.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
     let mut classes = vec![Class::Other; char::MAX as usize + 1];
     for (pattern, class) in [(r"\p{L}", Class::Letter), (r"\p{N}", Class::Number), (r"\s", Class::Space)] {
         let parsed = regex_syntax::parse(pattern);
-        let Ok(HirKind::Class(HirClass::Unicode(set))) = parsed.as_ref().map(|parsed| parsed.kind()) else {
+        let Ok(HirKind::Class(HirClass::Unicode(set))) = parsed.as_ref().map(Hir::kind) else {
             continue;
         };
         for range in set.ranges() {

@@ -1,11 +1,10 @@
 //! Tells the program how well it was optimised, so that it can warn.
 
-fn main() {
-    let level = std::env::var("OPT_LEVEL").unwrap_or_default();
-    cargo_says(&format!("rustc-env=ATPM_OPT_LEVEL={level}"));
-    cargo_says("rerun-if-changed=build.rs");
-}
+use std::io::Write;
 
-fn cargo_says(instruction: &str) {
-    println!("cargo::{instruction}");
+fn main() -> std::io::Result<()> {
+    let level = std::env::var("OPT_LEVEL").unwrap_or_default();
+    let mut cargo = std::io::stdout();
+    writeln!(cargo, "cargo::rustc-env=ATPM_OPT_LEVEL={level}")?;
+    writeln!(cargo, "cargo::rerun-if-changed=build.rs")
 }

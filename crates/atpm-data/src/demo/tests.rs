@@ -1,3 +1,5 @@
+//! Demo shards: the same bytes every time, facts that hold, a schema like FineWeb's.
+
 use super::*;
 use crate::shards::{RowReader, Shard};
 use crate::testing::folder;

@@ -1,3 +1,5 @@
+//! Validation: every document once, in order.
+
 use super::*;
 use crate::IGNORE;
 use crate::testing::{bytes, config, folder, numbered, shard};

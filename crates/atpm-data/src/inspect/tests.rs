@@ -1,3 +1,5 @@
+//! What an inspection counts and reports.
+
 use super::*;
 use crate::Tokenizer;
 use crate::testing::{folder, raw_shard, shard};

@@ -1,3 +1,5 @@
+//! One lane: packing, document starts, and its place in the data.
+
 use std::path::Path;
 use std::sync::Mutex;
 

@@ -1,3 +1,5 @@
+//! Shards, whole and damaged.
+
 use std::sync::Arc;
 
 use arrow::array::{

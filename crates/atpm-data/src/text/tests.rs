@@ -1,3 +1,5 @@
+//! The text source: order, resume, prefetch, several processes.
+
 use std::collections::HashMap;
 use std::path::Path;
 

@@ -20,8 +20,15 @@ mod tests;
 
 use crate::run::threads;
 
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train bench step --config configs/tiny.toml     tokens a second of a training step, op by op
+  atpm-train bench ops --json                          each op beside its reference
+  atpm-train bench decode                              the same speed and state, however much was read";
+
 /// Flags of `bench`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Threads (0 = all cores).
     #[arg(long, global = true, default_value_t = 0)]

@@ -3,7 +3,7 @@
 //! `RUST_LOG` chooses what is logged (default `info`), as usual in the Rust world.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,6 +35,7 @@ impl Console {
                 fmt::layer()
                     .without_time()
                     .with_target(false)
+                    .with_ansi(io::stderr().is_terminal())
                     .with_writer(move || Terminal(terminal.clone())),
             )
             .with(fmt::layer().with_ansi(false).with_target(false).with_writer(move || LogFile(file.clone())))

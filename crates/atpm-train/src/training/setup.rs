@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use atpm_data::{BatchSource, BpeOptions, EvalSource, ShardStamp, TextPosition, TextSource, Tokenizer, train_bpe};
+use atpm_data::{
+    BatchSource, BpeOptions, EvalSource, ShardStamp, TextPosition, TextSource, Tokenizer, train_bpe,
+};
 use candle_core::Device;
 
 use super::estimate::Estimate;
@@ -113,8 +115,7 @@ pub fn open_source(
     tokenizer: &Arc<Tokenizer>,
     position: Option<&TextPosition>,
 ) -> anyhow::Result<TextSource> {
-    let source =
-        TextSource::open(&run.train_text(), Arc::clone(tokenizer), position).map_err(with_hint)?;
+    let source = TextSource::open(&run.train_text(), Arc::clone(tokenizer), position).map_err(with_hint)?;
     let dataset = source.position().dataset;
     let sum = |of: fn(&ShardStamp) -> u64| dataset.shards.iter().map(of).sum::<u64>();
     tracing::info!(

@@ -6,8 +6,14 @@ use super::{DEFAULT_SMOOTHING, Options, Summary};
 use crate::report::output;
 use crate::run::exit::user;
 
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train plot runs/debug                                   runs/debug/loss.svg and loss.png
+  atpm-train plot runs/a runs/b --out compare.svg --title 'Two learning rates'";
+
 /// Draw the loss curves of one or more runs as SVG and PNG.
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Run folders (or metrics.jsonl files), one to eight.
     #[arg(required = true, value_name = "RUN_DIR")]

@@ -1,3 +1,5 @@
+//! Settings, right and wrong, as tables.
+
 use super::*;
 use crate::run::exit;
 

@@ -1,8 +1,8 @@
 //! `atpm-train`: see [`atpm_train::run::cli`] for the command line.
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+mod allocator;
 
 fn main() -> std::process::ExitCode {
+    allocator::keep_memory();
     atpm_train::run::main()
 }

@@ -201,8 +201,9 @@ fn unsafe_code_stays_in_the_vector_room() {
     let sources = sources();
     let mut breaches = places(&sources, "unsafe");
     breaches.extend(places(&sources, "unsafe_code"));
-    breaches.retain(|place| !place.starts_with("crates/atpm-core/src/vector/"));
-    assert_none("unsafe code belongs in atpm-core/src/vector", &breaches);
+    let rooms = ["crates/atpm-core/src/vector/", "crates/atpm-train/src/allocator.rs"];
+    breaches.retain(|place| !rooms.iter().any(|room| place.starts_with(room)));
+    assert_none("unsafe code belongs in atpm-core/src/vector, or is the allocator's one setting", &breaches);
 }
 
 #[test]

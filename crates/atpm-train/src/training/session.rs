@@ -16,6 +16,7 @@ use super::trainer::Trainer;
 use crate::checkpoint::{self, Contents, TrainState};
 use crate::report::jsonl::JsonLines;
 use crate::report::metrics::{Evaluation, Record, Sink};
+use crate::report::plot;
 use crate::report::progress::Progress;
 use crate::run::config::{Run, TokenizerSpec};
 use crate::run::folder::Resume;
@@ -206,6 +207,16 @@ impl<'a> Session<'a> {
         checkpoint::prune(run.run_dir(), settings.keep_last, settings.keep_every, &path)?;
         self.newest = Some((state.step, path));
         Ok(())
+    }
+
+    /// Draws the run's loss beside its metrics. A picture that fails is no reason for the run to.
+    fn draw(&self) {
+        let folder = self.plan.run.run_dir();
+        let (svg, png) = (folder.join("loss.svg"), folder.join("loss.png"));
+        match plot::write(&[folder.into()], &plot::Options::default(), &svg, &png) {
+            Ok(_) => tracing::info!("drew {}", png.display()),
+            Err(error) => tracing::warn!("no picture of the loss: {error}"),
+        }
     }
 
     fn finish(mut self) -> anyhow::Result<Outcome> {

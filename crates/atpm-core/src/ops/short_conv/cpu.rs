@@ -10,7 +10,7 @@ use super::{MAX_WIDTH, Sizes};
 use crate::Segments;
 use crate::blocks::{add, add_partials};
 use crate::elements::output;
-use crate::vector::{Real, sigmoid, vectorize};
+use crate::vector::{Real, arch, sigmoid, vectorize};
 
 /// Tokens of one block; backward computes `W − 1` tokens beyond it once more.
 const TOKENS_PER_BLOCK: usize = 128;
@@ -87,17 +87,34 @@ fn forward_width<T: Real, const W: usize>(inputs: &Inputs<'_, T>, y: &mut [T], l
     y.par_chunks_mut((tokens * channels).max(1)).enumerate().for_each(|(row, y)| {
         let row = Row::<T, W>::new(inputs, row, &zeros);
         y.par_chunks_mut(TOKENS_PER_BLOCK * channels).enumerate().for_each(|(block, y)| {
-            vectorize!({
-                for (token, y) in y.chunks_exact_mut(channels).enumerate() {
-                    convolve(weight, row.window(block * TOKENS_PER_BLOCK + token), y);
-                }
-            });
+            arch().dispatch(ForwardBlock { row: &row, weight, first: block * TOKENS_PER_BLOCK, y });
         });
     });
     for (row, last) in last.chunks_exact_mut((W - 1) * channels).enumerate() {
         let next = Row::<T, W>::new(inputs, row, &zeros).window(tokens);
         for (last, seen) in last.chunks_exact_mut(channels).zip(next) {
             last.copy_from_slice(seen);
+        }
+    }
+}
+
+/// The outputs `y` of the tokens from `first` on. A struct, since LLVM does not inline this loop as a
+/// closure, and what is not inlined into the dispatch stays scalar.
+struct ForwardBlock<'a, 'y, T, const W: usize> {
+    row: &'a Row<'a, T, W>,
+    weight: [&'a [T]; W],
+    first: usize,
+    y: &'y mut [T],
+}
+
+impl<T: Real, const W: usize> pulp::WithSimd for ForwardBlock<'_, '_, T, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let channels = self.row.zeros.len();
+        for (token, y) in self.y.chunks_exact_mut(channels).enumerate() {
+            convolve(self.weight, self.row.window(self.first + token), y);
         }
     }
 }

@@ -33,7 +33,7 @@ impl Default for DemoOptions {
     }
 }
 
-/// What [`write`] made.
+/// What [`write()`] made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DemoReport {
     /// Training shards.

@@ -93,6 +93,7 @@ fn check_extent(len: usize, rows: usize, columns: usize, row_stride: usize) {
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
+#[expect(clippy::needless_pass_by_value, reason = "a view is made for one product, and used up by it")]
 pub fn matmul<T: Real>(c: MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>, scale: T, threads: Threads) {
     assert_eq!((c.rows, c.columns, a.columns), (a.rows, b.columns, b.rows), "matmul shapes (m, n, k)");
     if c.rows == 0 || c.columns == 0 {

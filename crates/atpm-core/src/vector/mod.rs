@@ -18,6 +18,7 @@ pub use matrix::{Mat, MatMut, Threads, matmul};
 /// The two element types that ops compute in. f64 exists to check f32's written gradients.
 pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Debug + 'static {
     /// `e^self`; for f32 a polynomial that vectorises (2 ulp), for f64 the standard library's.
+    #[must_use]
     fn fast_exp(self) -> Self;
     /// Rounds an f64 constant to this type.
     fn of(value: f64) -> Self;

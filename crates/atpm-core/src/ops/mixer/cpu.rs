@@ -217,7 +217,7 @@ fn head_bands<'a, T>(buffer: &'a mut [T], sizes: &Sizes, width: usize) -> Vec<Ba
     buffer.chunks_exact_mut(row).flat_map(|row| bands::split(row, sizes.tokens, sizes.heads, width)).collect()
 }
 
-pub(super) fn forward<T: Real>(sizes: &Sizes, inputs: &Inputs<'_, T>, outputs: Outputs<'_, T>) {
+pub(super) fn forward<T: Real>(sizes: &Sizes, inputs: &Inputs<'_, T>, outputs: &mut Outputs<'_, T>) {
     let (state, saved) = (sizes.state(), sizes.chunks() * sizes.state());
     let mut chunk_states: Vec<&mut [T]> = outputs.chunk_states.chunks_mut(saved.max(1)).collect();
     chunk_states.resize_with(sizes.batch * sizes.heads, Default::default);

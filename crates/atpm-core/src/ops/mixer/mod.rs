@@ -166,13 +166,13 @@ fn forward_as<T: Element>(
     let mut chunk_states = output::<T>(if save { state_len * sizes.chunks() } else { 0 });
     let mut address_norm = output::<T>(batch * heads);
     with_inputs(inputs, |slices| {
-        let outputs = cpu::Outputs {
+        let mut outputs = cpu::Outputs {
             y: &mut y,
             state: &mut state,
             chunk_states: &mut chunk_states,
             address_norm: &mut address_norm,
         };
-        cpu::forward(sizes, &slices, outputs);
+        cpu::forward(sizes, &slices, &mut outputs);
         Ok(())
     })?;
     let outputs = Outputs {

@@ -175,6 +175,7 @@ impl<T: Real> Chunk<T> {
     /// Gradients of one chunk whose initial state was `state`. `dy(t)` is the output's gradient;
     /// `dstate [S,D]` comes in as the gradient of the state after the chunk and leaves as that of the
     /// state before it. Fills `dcontrols`' log α and β, and returns what goes on to the geometry.
+    #[expect(clippy::too_many_arguments, reason = "one argument a gradient")]
     pub(super) fn backward<'a>(
         &mut self,
         sizes: &Sizes,
@@ -267,10 +268,10 @@ fn transposed<'a, T: Real>(matrix: &[T], rows: usize, columns: usize, scratch: &
 /// `out_t = factor_t · rows_t`.
 #[inline(always)]
 fn rows_times<T: Real>(rows: &[T], factors: &[T], c: usize, width: usize, out: &mut [T]) {
-    for t in 0..c {
-        let row = t * width..(t + 1) * width;
-        for (out, &x) in out[row.clone()].iter_mut().zip(&rows[row]) {
-            *out = factors[t] * x;
+    let rows = rows.chunks_exact(width).zip(out.chunks_exact_mut(width));
+    for ((row, out), &factor) in rows.zip(&factors[..c]) {
+        for (out, &x) in out.iter_mut().zip(row) {
+            *out = factor * x;
         }
     }
 }

@@ -196,7 +196,9 @@ impl<T: Real> Geometry<T> {
             let scales = &mut self.scales[t];
 
             scales.soft = (T::one() + dot(b, b)).sqrt().recip();
-            b.iter_mut().for_each(|b| *b = *b * scales.soft);
+            for b in b.iter_mut() {
+                *b = *b * scales.soft;
+            }
             scales.along = dot(s, b);
             for ((d, &s), &b) in d.iter_mut().zip(s).zip(b.iter()) {
                 *d = controls.rho[t].mul_add(b - scales.along * s, s);

@@ -2,8 +2,6 @@
 //!
 //!     cargo bench -p atpm-core --bench mixer
 
-#![expect(missing_docs, reason = "criterion's macros make undocumented functions")]
-
 use atpm_core::Segments;
 use atpm_core::ops::mixer::{Inputs, Shape, Transport, backward, forward};
 use atpm_core::testing::Random;

@@ -226,6 +226,9 @@ impl<'a> Session<'a> {
         if self.last_record.is_some() && !is_saved {
             self.save()?;
         }
+        if self.last_record.is_some() {
+            self.draw();
+        }
         let stopped = match self.stop.raised() {
             Some(signal) if counters.step < self.last_step => Stopped::Signal(signal),
             _ if counters.step < self.plan.run.train().steps => Stopped::StopAfter,

@@ -8,5 +8,4 @@ if target/peers/bin/python -c 'import torch' 2>/dev/null; then
 fi
 mkdir -p target
 python3 -m venv target/peers
-target/peers/bin/pip install --quiet torch --index-url https://download.pytorch.org/whl/cpu ||
-  target/peers/bin/pip install --quiet torch
+target/peers/bin/pip install --quiet torch

@@ -1,3 +1,5 @@
+//! Tokenizers: equality with their libraries, awkward texts, streams, files and mistakes.
+
 use std::fmt::Write as _;
 
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! A training step allocates the same large buffers again and again. By default the allocator hands
 //! freed memory back to the system after some milliseconds, and the next step takes a page fault for
-//! every page of it: on the reference step that was half of the time.
+//! every page of it: on the reference step that was nearly half of the time.
 #![expect(unsafe_code, reason = "the one setting is reached through a foreign function")]
 
 #[global_allocator]

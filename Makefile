@@ -23,7 +23,7 @@ bench: build ## speed of a training step, beside the same step in PyTorch
 	scripts/peers/compare.sh $(BIN)
 
 doc: ## build the documentation, target/doc
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items --locked
 
 golden: ## record the debug run's losses anew (say why in CHANGELOG.md, under Numerics)
 	UPDATE_GOLDEN=1 $(CARGO) test -p atpm-train --test debug_run --locked

@@ -1,6 +1,8 @@
 //! The mixer at one layer's share of the reference step: B 4, T 1024, H 8, S 64, K = V = 32, R 16.
 //!
-//!     cargo bench -p atpm-core --bench mixer
+//! ```text
+//! cargo bench -p atpm-core --bench mixer
+//! ```
 
 use atpm_core::Segments;
 use atpm_core::ops::mixer::{Inputs, Shape, Transport, backward, forward};

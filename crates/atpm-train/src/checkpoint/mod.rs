@@ -2,7 +2,7 @@
 //!
 //! `layout` names the files; [`save()`] writes a folder beside its final place and renames it into it;
 //! [`find_latest`] and [`load()`] accept only folders whose every file has the size and checksum of the
-//! manifest; [`prune`] removes old ones. The format is described in docs/checkpoint-format.md.
+//! manifest; [`prune()`] removes old ones. The format is described in docs/checkpoint-format.md.
 
 pub(crate) mod digest;
 mod error;

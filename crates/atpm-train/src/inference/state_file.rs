@@ -44,7 +44,7 @@ pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>, kept: &Kept
     outcome
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 pub(super) fn read(path: &Path) -> Result<(BTreeMap<String, Tensor>, Kept)> {
     let file = TensorFile::open(path)?;
     let note = file

@@ -17,7 +17,7 @@ pub fn line(text: impl Display) -> anyhow::Result<()> {
 /// Writes text as it is and flushes it, for output that streams.
 ///
 /// # Errors
-/// As [`line`].
+/// As [`line()`].
 pub fn part(text: impl Display) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -31,7 +31,7 @@ pub fn part(text: impl Display) -> anyhow::Result<()> {
 /// Writes one JSON object on one line.
 ///
 /// # Errors
-/// As [`line`], or a value that JSON cannot hold.
+/// As [`line()`], or a value that JSON cannot hold.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string(value).context("cannot write the report as JSON")?)
 }

@@ -5,8 +5,10 @@
 //! of exponentials are carried on in f64. With logits `l = x Wᵀ`, `lse = ln Σ_v exp(l_v)`,
 //! `p = softmax(l)` and `s` the scale:
 //!
-//!     loss = lse − l_target        G = s·((1 + 2·z·lse) p − onehot(target))
-//!     dx   = G W                   dW += Gᵀ x
+//! ```text
+//! loss = lse − l_target        G = s·((1 + 2·z·lse) p − onehot(target))
+//! dx   = G W                   dW += Gᵀ x
+//! ```
 //!
 //! A token whose target is [`IGNORE`] has loss 0 and `G = 0`. Saved for backward: nothing, since
 //! loss and gradient come from one pass, in which the logits of a block become `G` in place.

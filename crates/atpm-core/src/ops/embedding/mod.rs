@@ -2,7 +2,9 @@
 //!
 //! Shapes: `ids [..]` (u32), `table [V, D]`, `y [.., D]`. dtype f32 (f64 in tests).
 //!
-//!     y_t = table[id_t]        dtable[v] += Σ_{t : id_t = v} dy_t, in the order of t
+//! ```text
+//! y_t = table[id_t]        dtable[v] += Σ_{t : id_t = v} dy_t, in the order of t
+//! ```
 //!
 //! Saved for backward: nothing but the ids.
 

@@ -4,8 +4,10 @@
 //! tests), accumulated in the same. With `i = 1/√(mean_head(y²) + ε)`, `σ = sigmoid(z)`, `g = z·σ` and
 //! `u = w ⊙ g ⊙ dout`, per head:
 //!
-//!     out = i·y ⊙ w ⊙ g                     dz = dout ⊙ i·y ⊙ w ⊙ σ(1 + z(1 − σ))
-//!     dy  = i·u − (i³/D)(u·y) y             dw += Σ i·y ⊙ g ⊙ dout
+//! ```text
+//! out = i·y ⊙ w ⊙ g                     dz = dout ⊙ i·y ⊙ w ⊙ σ(1 + z(1 − σ))
+//! dy  = i·u − (i³/D)(u·y) y             dw += Σ i·y ⊙ g ⊙ dout
+//! ```
 //!
 //! Saved for backward: nothing but `y`, `z` and `w`.
 

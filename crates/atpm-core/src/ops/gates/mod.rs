@@ -3,11 +3,13 @@
 //! Shapes: logits and controls `[B,T,5,H]` in the order (log α, β_K, β_V, ρ, λ), `A_log [H]`,
 //! `dt_bias [H]`, `bias [4,H]` for the last four. dtype f32 (f64 in tests), accumulated in the same.
 //!
-//!     log α = −min(m, 10⁵),  m = exp(A_log)·softplus(u),  u = x_α + dt_bias
-//!     β_K, β_V, ρ, λ = σ,    σ = sigmoid(x + bias)
+//! ```text
+//! log α = −min(m, 10⁵),  m = exp(A_log)·softplus(u),  u = x_α + dt_bias
+//! β_K, β_V, ρ, λ = σ,    σ = sigmoid(x + bias)
 //!
-//!     dx_α = ddt_bias = −exp(A_log)·sigmoid(u)·d(log α)        dA_log = −m·d(log α)
-//!     dx   = dbias    = σ(1 − σ)·dσ
+//! dx_α = ddt_bias = −exp(A_log)·sigmoid(u)·d(log α)        dA_log = −m·d(log α)
+//! dx   = dbias    = σ(1 − σ)·dσ
+//! ```
 //!
 //! The bound keeps `log α` finite for every `A_log` and logit; where it holds, the gradient is 0. A
 //! pinned controller is a constant without gradient; a tied `β_V` passes its gradient to `β_K`.

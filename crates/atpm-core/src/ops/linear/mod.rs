@@ -3,7 +3,9 @@
 //! Shapes: `x [.., K]`, `W [N, K]`, `y [.., N]`; leading dimensions are rows. dtype f32 (f64 in
 //! tests), accumulated in the same.
 //!
-//!     y  = x Wᵀ        dx = dy W        dW += dyᵀ x
+//! ```text
+//! y  = x Wᵀ        dx = dy W        dW += dyᵀ x
+//! ```
 //!
 //! Saved for backward: nothing but `x` and `W` themselves. The three products are three functions,
 //! because a layer with several projections of one input sums their `dx` in one buffer.

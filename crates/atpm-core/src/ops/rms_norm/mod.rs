@@ -3,7 +3,9 @@
 //! Shapes: `x [.., D]`, `w [D]`, `y [.., D]`; leading dimensions are rows. dtype f32 (f64 in tests),
 //! accumulated in the same. With `i = 1/√(mean(x²) + ε)` and `u = w ⊙ dy`, per row:
 //!
-//!     y = i·x ⊙ w        dx = i·u − (i³/D)(u·x) x        dw += Σ_rows i·x ⊙ dy
+//! ```text
+//! y = i·x ⊙ w        dx = i·u − (i³/D)(u·x) x        dw += Σ_rows i·x ⊙ dy
+//! ```
 //!
 //! Saved for backward: nothing but `x` and `w`; `i` costs less to compute again than to read.
 

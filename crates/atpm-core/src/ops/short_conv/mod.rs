@@ -4,9 +4,11 @@
 //! accumulated in the same. Inputs before the row come from the state; inputs of another document
 //! count as zero, as all of the state does once a document has begun in the row:
 //!
-//!     pre_t  = Σ_j w_j ⊙ x_{t−W+1+j}        y = silu(pre)        final = x_{T−W+1} … x_{T−1}
-//!     dpre_t = dy_t ⊙ σ(1 + pre(1 − σ)), σ = sigmoid(pre)
-//!     dx_u   = Σ_j w_j ⊙ dpre_{u+W−1−j}     dw_j += Σ_t dpre_t ⊙ x_{t−W+1+j}
+//! ```text
+//! pre_t  = Σ_j w_j ⊙ x_{t−W+1+j}        y = silu(pre)        final = x_{T−W+1} … x_{T−1}
+//! dpre_t = dy_t ⊙ σ(1 + pre(1 − σ)), σ = sigmoid(pre)
+//! dx_u   = Σ_j w_j ⊙ dpre_{u+W−1−j}     dw_j += Σ_t dpre_t ⊙ x_{t−W+1+j}
+//! ```
 //!
 //! Saved for backward: nothing but the inputs; `pre` is computed again.
 

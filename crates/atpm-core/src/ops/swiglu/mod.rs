@@ -3,7 +3,9 @@
 //! Shapes: `x [.., 2F]` (gate `g` first, then up `u`), `out [.., F]`; leading dimensions are rows.
 //! dtype f32 (f64 in tests). With `σ = sigmoid(g)`:
 //!
-//!     out = g·σ ⊙ u        dg = dout ⊙ u ⊙ σ(1 + g(1 − σ))        du = dout ⊙ g·σ
+//! ```text
+//! out = g·σ ⊙ u        dg = dout ⊙ u ⊙ σ(1 + g(1 − σ))        du = dout ⊙ g·σ
+//! ```
 //!
 //! Saved for backward: nothing but `x`.
 

@@ -3,8 +3,10 @@
 //! Everything is f32 and of one shape. For update number `t` from 1, with `g` the gradient times
 //! `grad_scale`, `η` the learning rate and `λ` the weight decay:
 //!
-//!     m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
-//!     p ← p − η λ p − η (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
+//! ```text
+//! m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
+//! p ← p − η λ p − η (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
+//! ```
 //!
 //! `ε` stands outside the root. The constants are made in f64; each element is computed in f32.
 

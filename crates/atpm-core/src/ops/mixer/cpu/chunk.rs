@@ -3,10 +3,12 @@
 //! With `Ω = [β_K…, β_V…]` over the entity's columns, both blocks are one recurrence whose transition
 //! differs only in the row scaling of `U`; hence one triangular system for all `D` columns:
 //!
-//!     Γ_ti = e^{g_t − g_i} (i ≤ t),  γ_t = e^{g_t},  tail_t = γ_c/γ_t      g: running sum of log α
-//!     M = Γ ⊙ S Dᵀ, strictly lower          B = Γ ⊙ Q Dᵀ, lower with diagonal
-//!     r = (X − γ S E0) − M U,  U = Ω ⊙ r    solved row by row
-//!     Y = γ Q E0 + B U                      E1 = γ_c E0 + Dᵀ(tail U)
+//! ```text
+//! Γ_ti = e^{g_t − g_i} (i ≤ t),  γ_t = e^{g_t},  tail_t = γ_c/γ_t      g: running sum of log α
+//! M = Γ ⊙ S Dᵀ, strictly lower          B = Γ ⊙ Q Dᵀ, lower with diagonal
+//! r = (X − γ S E0) − M U,  U = Ω ⊙ r    solved row by row
+//! Y = γ Q E0 + B U                      E1 = γ_c E0 + Dᵀ(tail U)
+//! ```
 //!
 //! `S` and `Q` are stacked (`[2c,S]`), so that `M` and `B`, and every product with them, are one
 //! call. Decays are formed from differences of `g` kept in f64 and masked by index, so `log α` may be

@@ -1,9 +1,11 @@
 //! From what a head reads to its addresses, chunk by chunk, and the gradient of that.
 //!
-//!     s = s_raw/√(Σ s_raw² + ε)                               source address
-//!     z = (A_K k̂) ⊙ (A_V v̂),  c = C z/√R,  b = c/√(1+‖c‖²)    proposal, inside the unit ball
-//!     τ = b − (sᵀb)s,  d = s + ρτ                             transport; sᵀd = 1
-//!     a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction
+//! ```text
+//! s = s_raw/√(Σ s_raw² + ε)                               source address
+//! z = (A_K k̂) ⊙ (A_V v̂),  c = C z/√R,  b = c/√(1+‖c‖²)    proposal, inside the unit ball
+//! τ = b − (sᵀb)s,  d = s + ρτ                             transport; sᵀd = 1
+//! a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction
+//! ```
 //!
 //! `k̂, v̂` are the entity's blocks over their RMS. Everything is per token; a chunk is only the unit
 //! in which the three transport products are done at once.

@@ -1,8 +1,9 @@
 //! Products of small matrices that lie in the core's cache, as a chunk of the mixer needs them.
 //!
-//! A general product packs its operands first, which pays from some hundred rows on. Here nothing is
-//! packed: a tile of `C` stays in registers while `k` runs. Every element is one chain of fused
-//! multiply-adds in the order of `k`, whatever the instruction set, so all machines agree to the bit.
+//! Nothing is packed: a tile of `C` stays in registers while `k` runs. Every element is one chain of
+//! fused multiply-adds in the order of `k`, whatever the instruction set, so all machines agree to
+//! the bit. That is what it is for: on blocks of 64 the `gemm` crate is the faster one so far, by the
+//! figures in docs/results.md.
 #![expect(unsafe_code, reason = "the inner loop reads through pointers whose extent was checked once")]
 
 use pulp::Simd;

@@ -21,9 +21,9 @@ use geometry::{Geometry, WeightGradients, Weights};
 /// Tokens of a chunk.
 pub const CHUNK: usize = 64;
 
-/// Log decay of a document's first token, and the floor of any other: `e^{−1e5}` is zero, and sums
-/// of such numbers are exact enough in f64.
-const LOG_ALPHA_FLOOR: f64 = -1e5;
+/// Log decay of a document's first token, and the floor of any other: `e^{−1000}` is zero in f32 and in
+/// f64, and no more negative than that, since sums of it take digits from the decays after it.
+const LOG_ALPHA_FLOOR: f64 = -1e3;
 
 /// Sizes of the whole call.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@
 //!
 //! `S` and `Q` are stacked (`[2c,S]`), so that `M` and `B`, and every product with them, are one
 //! call. Decays are formed from differences of `g` kept in f64 and masked by index, so `log α` may be
-//! 0, −60 or a document start (−1e5) without loss of digits.
+//! 0, −60 or a document start (−1e3) without loss of digits.
 
 use super::geometry::Geometry;
 use super::solve;

@@ -25,3 +25,4 @@ mod elements;
 pub use elements::{accumulate, overwrite_f32, read_f32};
 pub use error::{Error, Result};
 pub use segments::Segments;
+pub use vector::Precision;

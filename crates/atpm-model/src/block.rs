@@ -6,8 +6,8 @@
 //!
 //! Saved for backward: `m` and what mixer and MLP keep. The normed inputs are computed again.
 
-use atpm_core::Segments;
 use atpm_core::ops::rms_norm;
+use atpm_core::{Precision, Segments};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -44,6 +44,10 @@ impl Layer for Residual {
         // The skip's gradient, dy itself, is added inside the norm's backward.
         let dx = rms_norm::backward(x, &self.norm.value, self.eps, &dnormed, Some(dy), &self.norm.gradient)?;
         Ok(dx)
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.inner.set_precision(precision);
     }
 
     fn parameters(&self) -> Vec<Parameter> {
@@ -93,6 +97,11 @@ impl Layer for Block {
         let Kept { mixer, middle, mlp } = saved.take("block")?;
         let dmiddle = self.mlp.backward(&middle, mlp, dy, segments)?;
         self.mixer.backward(x, mixer, &dmiddle, segments)
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.mixer.set_precision(precision);
+        self.mlp.set_precision(precision);
     }
 
     fn parameters(&self) -> Vec<Parameter> {

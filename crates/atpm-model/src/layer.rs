@@ -4,7 +4,7 @@
 
 use std::any::Any;
 
-use atpm_core::Segments;
+use atpm_core::{Precision, Segments};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -25,6 +25,10 @@ pub trait Layer: Send + Sync {
     /// # Errors
     /// Whatever its ops refuse, or a `saved` of another layer.
     fn backward(&self, x: &Tensor, saved: Saved, dy: &Tensor, segments: &Segments) -> Result<Tensor>;
+
+    /// What the operands of the layer's matrix products are rounded to from now on; f32 until then. A layer
+    /// without such products, or with its own idea of them, has nothing to do.
+    fn set_precision(&mut self, _precision: Precision) {}
 
     /// The layer's parameters, in a fixed order.
     fn parameters(&self) -> Vec<Parameter>;
@@ -96,6 +100,10 @@ impl Layer for Checkpointed {
         saved.take::<()>("checkpointed")?;
         let (_, saved) = self.0.forward(x, segments)?;
         self.0.backward(x, saved, dy, segments)
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.0.set_precision(precision);
     }
 
     fn parameters(&self) -> Vec<Parameter> {

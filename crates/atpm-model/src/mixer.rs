@@ -14,10 +14,10 @@
 //! convolution, the gates and the norm are computed again: cheap beside the projections, and a
 //! third of the activations if they were kept.
 
-use atpm_core::Segments;
 use atpm_core::ops::gates::{self, Pins};
 use atpm_core::ops::mixer::{self, Inputs, Outputs, Shape, Transport};
 use atpm_core::ops::{gated_norm, linear, short_conv};
+use atpm_core::{Precision, Segments};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -85,6 +85,9 @@ pub struct Mixer {
     gate_proj: Parameter,
     out_norm: Parameter,
     out_proj: Parameter,
+    /// Of the projections' products. The controllers' logits are f32 in any case: decays multiply over a
+    /// whole document, and so would their rounding.
+    precision: Precision,
 }
 
 /// Kept from forward to backward.
@@ -146,16 +149,17 @@ impl Mixer {
             out_norm: take("out_norm.weight")?,
             out_proj: take("out_proj.weight")?,
             prefix: prefix.into(),
+            precision: Precision::F32,
         })
     }
 
     /// From the layer's input to the memory's answer; `save` keeps what the memory's backward needs.
     fn run(&self, x: &Tensor, segments: &Segments, before: &Before<'_>, save: bool) -> Result<Pass> {
         let (batch, tokens, _) = x.dims3()?;
-        let projected = linear::forward(x, &self.in_proj.value)?;
-        let logits = linear::forward(x, &self.controls.value)?;
+        let projected = linear::forward(x, &self.in_proj.value, self.precision)?;
+        let logits = linear::forward(x, &self.controls.value, Precision::F32)?;
         let logits = logits.reshape((batch, tokens, CONTROLS, self.shape.heads))?;
-        let gate = linear::forward(x, &self.gate_proj.value)?;
+        let gate = linear::forward(x, &self.gate_proj.value, self.precision)?;
         let (channels, last_inputs) = self.convolve(&projected, before.inputs, segments)?;
         let controls = self.control(&logits)?;
         let transport = self.transport(|parameter| parameter.value.clone());
@@ -195,15 +199,15 @@ impl Mixer {
     /// From the memory's answer to the layer's output `[B,T,d]`.
     fn output(&self, y: &Tensor, gate: &Tensor) -> Result<Tensor> {
         let normed = gated_norm::forward(y, gate, &self.out_norm.value, self.norm_eps)?;
-        Ok(linear::forward(&normed, &self.out_proj.value)?)
+        Ok(linear::forward(&normed, &self.out_proj.value, self.precision)?)
     }
 
     /// Gradients of `y` and `gate` from the layer's output gradient.
     fn output_backward(&self, y: &Tensor, gate: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
         let Self { out_norm, out_proj, norm_eps, .. } = self;
         let normed = gated_norm::forward(y, gate, &out_norm.value, *norm_eps)?;
-        linear::backward_weight(&normed, dout, &out_proj.gradient)?;
-        let dnormed = linear::backward_input(&out_proj.value, dout)?;
+        linear::backward_weight(&normed, dout, &out_proj.gradient, self.precision)?;
+        let dnormed = linear::backward_input(&out_proj.value, dout, self.precision)?;
         Ok(gated_norm::backward(y, gate, &out_norm.value, *norm_eps, &dnormed, &out_norm.gradient)?)
     }
 
@@ -265,13 +269,17 @@ impl Layer for Mixer {
         let (dy, dgate) = self.output_backward(&kept.y, &kept.gate, dout)?;
         let (dprojected, dlogits) = self.memory_backward(&kept, &dy, segments)?;
         let dlogits = dlogits.flatten_from(2)?;
-        linear::backward_weight(x, &dprojected, &self.in_proj.gradient)?;
-        linear::backward_weight(x, &dlogits, &self.controls.gradient)?;
-        linear::backward_weight(x, &dgate, &self.gate_proj.gradient)?;
-        let dx = linear::backward_input(&self.in_proj.value, &dprojected)?;
-        linear::backward_input_add(&self.controls.value, &dlogits, &dx)?;
-        linear::backward_input_add(&self.gate_proj.value, &dgate, &dx)?;
+        linear::backward_weight(x, &dprojected, &self.in_proj.gradient, self.precision)?;
+        linear::backward_weight(x, &dlogits, &self.controls.gradient, Precision::F32)?;
+        linear::backward_weight(x, &dgate, &self.gate_proj.gradient, self.precision)?;
+        let dx = linear::backward_input(&self.in_proj.value, &dprojected, self.precision)?;
+        linear::backward_input_add(&self.controls.value, &dlogits, &dx, Precision::F32)?;
+        linear::backward_input_add(&self.gate_proj.value, &dgate, &dx, self.precision)?;
         Ok(dx)
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
     }
 
     fn parameters(&self) -> Vec<Parameter> {

@@ -3,8 +3,8 @@
 //! Shapes: `x [B,T,d]`, `packed [B,T,2F]` (gate first), `F` inner size. Saved for backward:
 //! `packed`; the product is computed again.
 
-use atpm_core::Segments;
 use atpm_core::ops::{linear, swiglu};
+use atpm_core::{Precision, Segments};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -35,6 +35,7 @@ pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
 pub struct Mlp {
     up: Parameter,
     down: Parameter,
+    precision: Precision,
 }
 
 struct Kept {
@@ -48,25 +49,35 @@ impl Mlp {
     /// # Errors
     /// A parameter that is not there.
     pub fn new(prefix: &str, parameters: &mut Parameters) -> Result<Self> {
-        Ok(Self { up: parameters.take(prefix, "up.weight")?, down: parameters.take(prefix, "down.weight")? })
+        Ok(Self {
+            up: parameters.take(prefix, "up.weight")?,
+            down: parameters.take(prefix, "down.weight")?,
+            precision: Precision::F32,
+        })
     }
 }
 
 impl Layer for Mlp {
     fn forward(&self, x: &Tensor, _segments: &Segments) -> Result<(Tensor, Saved)> {
-        let packed = linear::forward(x, &self.up.value)?;
-        let out = linear::forward(&swiglu::forward(&packed)?, &self.down.value)?;
+        let precision = self.precision;
+        let packed = linear::forward(x, &self.up.value, precision)?;
+        let out = linear::forward(&swiglu::forward(&packed)?, &self.down.value, precision)?;
         let size = bytes([&packed]);
         Ok((out, Saved::new(Kept { packed }, size)))
     }
 
     fn backward(&self, x: &Tensor, saved: Saved, dout: &Tensor, _segments: &Segments) -> Result<Tensor> {
         let Kept { packed } = saved.take(NAME)?;
-        linear::backward_weight(&swiglu::forward(&packed)?, dout, &self.down.gradient)?;
-        let dinner = linear::backward_input(&self.down.value, dout)?;
+        let precision = self.precision;
+        linear::backward_weight(&swiglu::forward(&packed)?, dout, &self.down.gradient, precision)?;
+        let dinner = linear::backward_input(&self.down.value, dout, precision)?;
         let dpacked = swiglu::backward(&packed, &dinner)?;
-        linear::backward_weight(x, &dpacked, &self.up.gradient)?;
-        Ok(linear::backward_input(&self.up.value, &dpacked)?)
+        linear::backward_weight(x, &dpacked, &self.up.gradient, precision)?;
+        Ok(linear::backward_input(&self.up.value, &dpacked, precision)?)
+    }
+
+    fn set_precision(&mut self, precision: Precision) {
+        self.precision = precision;
     }
 
     fn parameters(&self) -> Vec<Parameter> {

@@ -1,15 +1,27 @@
-//! Matrix products: checked views over slices, and one call into the `gemm` crate.
+//! Matrix products: checked views over slices, what their operands are rounded to, and the `gemm` crate.
 #![expect(unsafe_code, reason = "gemm takes raw pointers; the views below check what it may touch")]
+
+use std::ops::Range;
 
 use super::Real;
 
-/// How many threads a product may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Threads {
-    /// The caller's thread only: for products inside a parallel loop.
-    One,
-    /// The whole rayon pool.
-    Pool,
+/// What the operands of a matrix product are rounded to before they are multiplied. Sums are f32
+/// either way (f64 for f64 matrices, which are never rounded).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To bf16, nearest even, where the processor multiplies it ([`Precision::supported`]); elsewhere not.
+    Bf16,
+}
+
+impl Precision {
+    /// Whether this processor multiplies in this precision.
+    #[must_use]
+    pub fn supported(self) -> bool {
+        self == Self::F32 || super::bf16_products()
+    }
 }
 
 /// A matrix read from a slice: element `(i, j)` is at `i·row_stride + j·column_stride`.
@@ -37,6 +49,20 @@ impl<'a, T> Mat<'a, T> {
     #[track_caller]
     pub fn dense(data: &'a [T], rows: usize, columns: usize) -> Self {
         Self::rows(data, rows, columns, columns)
+    }
+
+    /// The rows and columns in these ranges, no copy.
+    ///
+    /// # Panics
+    /// If a range goes past the end.
+    #[must_use]
+    #[track_caller]
+    pub fn block(self, rows: Range<usize>, columns: Range<usize>) -> Self {
+        assert!(rows.end <= self.rows && columns.end <= self.columns, "a block past the end of its matrix");
+        let start = rows.start * self.row_stride + columns.start * self.column_stride;
+        // An empty block may start past the last element.
+        let data = self.data.get(start..).unwrap_or_default();
+        Self { data, rows: rows.len(), columns: columns.len(), ..self }
     }
 
     /// The transpose: the same elements, no copy.
@@ -88,21 +114,20 @@ fn check_extent(len: usize, rows: usize, columns: usize, row_stride: usize) {
     );
 }
 
-/// `C ← keep·C + scale·A·B`; with `keep = 0` what `C` held is not read.
+/// `C ← keep·C + A·B` on the whole pool; with `keep = 0` what `C` held is not read.
 ///
 /// # Panics
 /// If the shapes do not fit.
 #[track_caller]
-#[expect(clippy::needless_pass_by_value, reason = "a view is made for one product, and used up by it")]
-pub fn matmul<T: Real>(c: MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>, scale: T, threads: Threads) {
+pub fn matmul<T: Real>(mut c: MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>, precision: Precision) {
     assert_eq!((c.rows, c.columns, a.columns), (a.rows, b.columns, b.rows), "matmul shapes (m, n, k)");
-    if c.rows == 0 || c.columns == 0 {
-        return;
+    if c.rows > 0 && c.columns > 0 {
+        T::matmul(&mut c, keep, a, b, precision);
     }
-    let parallelism = match threads {
-        Threads::One => gemm::Parallelism::None,
-        Threads::Pool => gemm::Parallelism::Rayon(rayon::current_num_threads()),
-    };
+}
+
+/// The product by the `gemm` crate.
+pub(super) fn general<T: Real>(c: &mut MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>) {
     let stride = |n: usize| n.cast_signed();
     // SAFETY: the views were checked against their slices when they were made, so every address
     // gemm reads or writes lies inside one of them; `c` is borrowed mutably, so it aliases neither
@@ -123,11 +148,11 @@ pub fn matmul<T: Real>(c: MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>, 
             stride(b.column_stride),
             stride(b.row_stride),
             keep,
-            scale,
+            T::one(),
             false,
             false,
             false,
-            parallelism,
+            gemm::Parallelism::Rayon(rayon::current_num_threads()),
         );
     }
 }
@@ -145,11 +170,11 @@ mod tests {
         let b_at = |k: usize, j: usize| b[j * 4 + k];
         let mut c = vec![1.0; 3 * 5];
         let (a_view, b_view) = (Mat::rows(&a, 3, 4, 6), Mat::dense(&b, 2, 4).t());
-        matmul(MatMut::rows(&mut c, 3, 2, 5), 2.0, a_view, b_view, 0.5, Threads::One);
+        matmul(MatMut::rows(&mut c, 3, 2, 5), 2.0, a_view, b_view, Precision::F32);
         for i in 0..3 {
             for j in 0..2 {
                 let product: f64 = (0..4).map(|k| a_at(i, k) * b_at(k, j)).sum();
-                assert!((c[i * 5 + j] - (2.0 + 0.5 * product)).abs() < 1e-12);
+                assert!((c[i * 5 + j] - (2.0 + product)).abs() < 1e-12);
             }
             assert_eq!(c[i * 5 + 2], 1.0, "beyond the columns nothing is written");
         }
@@ -164,8 +189,7 @@ mod tests {
             0.0,
             Mat::dense(&id, 2, 2),
             Mat::dense(&id, 2, 2),
-            1.0,
-            Threads::One,
+            Precision::F32,
         );
         assert_eq!(c, id);
     }

@@ -1,8 +1,8 @@
 //! Vectors and matrices on the CPU: run-time dispatch and matrix products.
 //!
 //! The build targets plain x86-64; what the processor can do beyond it is detected once, at run
-//! time. Loops become vector code by running inside `vectorize!`; matrix products go to the
-//! `gemm` crate. Nothing else in the workspace may be `unsafe`.
+//! time. Loops become vector code by running inside `vectorize!`; large matrix products are packed
+//! here on AVX-512 and go to the `gemm` crate elsewhere. Nothing else in the workspace may be `unsafe`.
 
 use std::sync::LazyLock;
 
@@ -10,10 +10,14 @@ pub mod bands;
 mod block;
 mod exp;
 mod matrix;
+mod memory;
+#[cfg(target_arch = "x86_64")]
+mod packed;
 
 pub use block::{product, transpose};
 pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
-pub use matrix::{Mat, MatMut, Threads, matmul};
+pub use matrix::{Mat, MatMut, Precision, matmul};
+pub use memory::unset;
 
 /// The two element types that ops compute in. f64 exists to check f32's written gradients.
 pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Debug + 'static {
@@ -24,6 +28,8 @@ pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Deb
     fn of(value: f64) -> Self;
     /// Widens to f64.
     fn wide(self) -> f64;
+    /// The kernel behind [`matmul`], whose shapes were checked.
+    fn matmul(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>, precision: Precision);
     /// The kernel behind [`product`], whose shapes were checked.
     fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>);
 }
@@ -41,6 +47,17 @@ impl Real for f32 {
     #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
+    }
+    fn matmul(c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>, precision: Precision) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let bf16 = if precision == Precision::Bf16 { packed::bf16() } else { None };
+            if let Some(kernel) = bf16.or_else(packed::single).filter(|_| c.rows >= PACKED_ROWS) {
+                packed::product(kernel, c, keep, a, b);
+                return;
+            }
+        }
+        matrix::general(c, keep, a, b);
     }
     fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>) {
         block::product_f32(c, keep, a, b);
@@ -60,10 +77,25 @@ impl Real for f64 {
     fn wide(self) -> f64 {
         self
     }
+    fn matmul(c: &mut MatMut<'_, f64>, keep: f64, a: Mat<'_, f64>, b: Mat<'_, f64>, _: Precision) {
+        matrix::general(c, keep, a, b);
+    }
     fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>) {
         block::product_plain(c, 0, keep, a, b);
     }
 }
+
+/// Whether this processor multiplies bf16 with f32 sums.
+pub(crate) fn bf16_products() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return packed::bf16().is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Rows below which packing the right operand costs more than the product.
+#[cfg(target_arch = "x86_64")]
+const PACKED_ROWS: usize = 8;
 
 /// Evaluates an expression compiled for the best instruction set this processor has (AVX-512, AVX2
 /// or plain x86-64). What it calls must be `#[inline(always)]` to take part; `mul_add` becomes one

@@ -43,7 +43,7 @@ impl Decoder {
         state: Option<&mut DecodeState>,
     ) -> Result<Tensor> {
         let x = self.hidden(ids, segments, state)?;
-        Ok(linear::forward(&self.normed(&x)?, &self.head().value)?)
+        Ok(linear::forward(&self.normed(&x)?, &self.head().value, self.precision)?)
     }
 
     /// Logits `[B,vocab]` of the last token of `ids [B,T]` only; moves `state` past the rows.
@@ -53,7 +53,7 @@ impl Decoder {
     pub fn prefill(&self, ids: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
         let x = self.hidden(ids, segments, Some(state))?;
         let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
-        Ok(linear::forward(&self.normed(&last)?, &self.head().value)?)
+        Ok(linear::forward(&self.normed(&last)?, &self.head().value, self.precision)?)
     }
 
     /// Logits `[B,vocab]` after one more token in each row. Time and memory do not depend on how

@@ -15,8 +15,8 @@ mod training;
 
 pub use training::StepOutput;
 
-use atpm_core::Segments;
 use atpm_core::ops::{embedding, rms_norm};
+use atpm_core::{Precision, Segments};
 use candle_core::{DType, Device, Tensor};
 
 use crate::block::{Block, Residual};
@@ -83,6 +83,8 @@ pub struct Decoder {
     norm: Parameter,
     /// `[vocab, d]`, when not tied.
     head: Option<Parameter>,
+    /// Of the head's products; the blocks know theirs.
+    precision: Precision,
 }
 
 impl std::fmt::Debug for Decoder {
@@ -125,9 +127,21 @@ impl Decoder {
             blocks,
             norm: parameters.take("norm", "weight")?,
             head: if config.tied { None } else { Some(parameters.take("head", "weight")?) },
+            precision: Precision::F32,
         };
         parameters.finish()?;
         Ok(decoder)
+    }
+
+    /// The same model with the operands of its matrix products rounded to `precision`: projections, MLP and head.
+    /// The controllers' logits, the memory and all sums stay f32.
+    #[must_use]
+    pub fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        for block in &mut self.blocks {
+            block.set_precision(precision);
+        }
+        self
     }
 
     /// The configuration it was built from.

@@ -43,7 +43,7 @@ impl Decoder {
             &head.value,
             &targets.flatten_all()?,
             scale,
-            Options { z_loss },
+            Options { precision: self.precision, z_loss },
             &head.gradient,
         )?;
         let dnormed = dnormed.reshape(x.dims())?;
@@ -67,6 +67,6 @@ impl Decoder {
             (x, _) = block.forward(&x, segments)?;
         }
         let normed = self.normed(&x)?.flatten_to(1)?;
-        Ok(cross_entropy::forward(&normed, &self.head().value, &targets.flatten_all()?)?)
+        Ok(cross_entropy::forward(&normed, &self.head().value, &targets.flatten_all()?, self.precision)?)
     }
 }

@@ -3,11 +3,11 @@
 //! A case runs alone on made-up values, so the sum over all cases is close to, but not exactly, a
 //! step: caches are warmer, and the step's residual additions are not among them.
 
-use atpm_core::Segments;
 use atpm_core::ops::{
     cross_entropy, embedding, gated_norm, gates, linear, mixer, rms_norm, short_conv, swiglu,
 };
 use atpm_core::optim::adamw;
+use atpm_core::{Precision, Segments};
 use atpm_model::{Flops, ModelConfig};
 use candle_core::{DType, Device, Tensor, Var};
 
@@ -78,13 +78,14 @@ fn f32_bytes(elements: usize) -> Work {
 pub(super) struct Cases<'a> {
     model: &'a ModelConfig,
     block: Block,
+    precision: Precision,
     random: Random,
 }
 
 impl<'a> Cases<'a> {
-    /// Cases at these sizes.
-    pub(super) fn new(model: &'a ModelConfig, block: Block) -> Self {
-        Self { model, block, random: Random(1) }
+    /// Cases at these sizes, matrix products in `precision`.
+    pub(super) fn new(model: &'a ModelConfig, block: Block, precision: Precision) -> Self {
+        Self { model, block, precision, random: Random(1) }
     }
 
     /// Every op of a step, in the order of the forward pass.
@@ -125,16 +126,19 @@ impl<'a> Cases<'a> {
         let (x, dy) = (self.rows(from)?, self.rows(to)?);
         let weight = Var::from_tensor(&self.random.tensor(&[to, from], 0.05)?)?;
         let dweight = weight.zeros_like()?;
+        let precision = self.precision;
         let flop = 2.0 * (self.block.count() * from * to) as f64;
         let (x1, w1) = (x.clone(), weight.as_detached_tensor());
         let (x2, w2) = (x.clone(), weight.as_detached_tensor());
         let x = Var::from_tensor(&x)?;
         Ok(Case {
             name,
-            forward: pass(calls, Work::Flop(flop), move || Ok(linear::forward(&x1, &w1).map(drop)?)),
+            forward: pass(calls, Work::Flop(flop), move || {
+                Ok(linear::forward(&x1, &w1, precision).map(drop)?)
+            }),
             backward: pass(calls, Work::Flop(2.0 * flop), move || {
-                linear::backward_weight(&x2, &dy, &dweight)?;
-                Ok(linear::backward_input(&w2, &dy).map(drop)?)
+                linear::backward_weight(&x2, &dy, &dweight, precision)?;
+                Ok(linear::backward_input(&w2, &dy, precision).map(drop)?)
             }),
             reference: reference(move || Ok(linear::reference::forward(&x, &weight)?)),
         })
@@ -334,13 +338,15 @@ impl<'a> Cases<'a> {
         let flop = 2.0 * (tokens * d * vocab) as f64;
         let (x1, w1, t1) = (x.clone(), weight.as_detached_tensor(), targets.clone());
         let (x2, w2, t2) = (x.clone(), weight.as_detached_tensor(), targets.clone());
-        let (x, scale) = (Var::from_tensor(&x)?, 1.0 / tokens as f64);
+        let (x, scale, precision) = (Var::from_tensor(&x)?, 1.0 / tokens as f64, self.precision);
         Ok(Case {
             name: "cross_entropy",
             // Evaluation's form; a training step runs the fused one below.
-            forward: pass(0, Work::Flop(flop), move || Ok(cross_entropy::forward(&x1, &w1, &t1).map(drop)?)),
+            forward: pass(0, Work::Flop(flop), move || {
+                Ok(cross_entropy::forward(&x1, &w1, &t1, precision).map(drop)?)
+            }),
             backward: pass(1, Work::Flop(3.0 * flop), move || {
-                let options = cross_entropy::Options::default();
+                let options = cross_entropy::Options { precision, z_loss: 0.0 };
                 Ok(cross_entropy::forward_backward(&x2, &w2, &t2, scale, options, &dweight).map(drop)?)
             }),
             reference: reference(move || Ok(cross_entropy::reference::forward(&x, &weight, &targets)?.0)),

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use atpm_core::vector::{Mat, MatMut, Threads, matmul};
+use atpm_core::Precision;
+use atpm_core::vector::{Mat, MatMut, matmul};
 
 /// Seconds of each of `repeats` runs, after `warm_up` runs that do not count.
 pub(super) fn seconds(
@@ -31,13 +32,13 @@ pub(super) fn median(mut values: Vec<f64>) -> f64 {
 /// Side of the square product that stands for the peak: far larger than the caches.
 pub(super) const PEAK_SIDE: usize = 2048;
 
-/// The best rate of several f32 products of `n × n` matrices over the whole pool, in GFLOP/s.
-pub(super) fn matmul_peak(n: usize) -> anyhow::Result<f64> {
+/// The best rate of several products in `precision` of `n × n` matrices over the whole pool, in GFLOP/s.
+pub(super) fn matmul_peak(n: usize, precision: Precision) -> anyhow::Result<f64> {
     let (a, b) = (vec![0.5f32; n * n], vec![0.25f32; n * n]);
     let mut c = vec![0.0f32; n * n];
     let times = seconds(2, 8, || {
         let into = MatMut::dense(&mut c, n, n);
-        matmul(into, 0.0, Mat::dense(&a, n, n), Mat::dense(&b, n, n), 1.0, Threads::Pool);
+        matmul(into, 0.0, Mat::dense(&a, n, n), Mat::dense(&b, n, n), precision);
         Ok(())
     })?;
     let best = times.into_iter().fold(f64::INFINITY, f64::min);

@@ -1,6 +1,6 @@
 //! `bench decode`: neither time nor memory of a token depends on how much was read before it.
 
-use atpm_core::Segments;
+use atpm_core::{Precision, Segments};
 use atpm_model::{DecodeState, Decoder, ModelConfig};
 use candle_core::Device;
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(super) struct Point {
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let (config, _) = args.sizes.resolve()?;
-    let points = measure(&config, &args.after, args.tokens)?;
+    let points = measure(&config, args.sizes.precision()?, &args.after, args.tokens)?;
     let params = atpm_model::specs(&config)?.iter().map(atpm_model::ParameterSpec::elements).sum();
     let report = Report { params, threads: rayon::current_num_threads(), points };
     if args.json {
@@ -68,8 +68,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn measure(config: &ModelConfig, after: &[usize], tokens: usize) -> anyhow::Result<Vec<Point>> {
-    let model = Decoder::new(config, 0, &Device::Cpu)?;
+pub(super) fn measure(
+    config: &ModelConfig,
+    precision: Precision,
+    after: &[usize],
+    tokens: usize,
+) -> anyhow::Result<Vec<Point>> {
+    let model = Decoder::new(config, 0, &Device::Cpu)?.with_precision(precision);
     let mut random = Random(3);
     let mut state = model.decode_state(1)?;
     let mut read = 0;

@@ -56,7 +56,7 @@ pub(super) struct Row {
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let (model, _) = args.sizes.resolve()?;
     let block = Block { rows: args.batch, tokens: args.seq };
-    let cases = Cases::new(&model, block).all()?;
+    let cases = Cases::new(&model, block, args.sizes.precision()?).all()?;
     let report = measure(&cases, block, args.repeats)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }

@@ -1,6 +1,7 @@
 //! What is measured: the model's sizes, and how many tokens at once.
 
 use anyhow::Context as _;
+use atpm_core::Precision;
 use atpm_model::ModelConfig;
 use candle_core::{Device, Tensor};
 
@@ -41,6 +42,9 @@ pub(super) struct SizeArgs {
     /// Vocabulary; also for a config that takes its tokenizer's.
     #[arg(long, default_value_t = 8192)]
     vocab: usize,
+    /// What the operands of matrix products are rounded to.
+    #[arg(long, value_parser = ["f32", "bf16"], default_value = "f32")]
+    dtype: String,
 }
 
 /// How many tokens at once.
@@ -60,6 +64,18 @@ impl Block {
 }
 
 impl SizeArgs {
+    /// The precision to measure in.
+    ///
+    /// # Errors
+    /// One that this processor does not multiply in.
+    pub(super) fn precision(&self) -> anyhow::Result<Precision> {
+        let precision = if self.dtype == "bf16" { Precision::Bf16 } else { Precision::F32 };
+        if precision.supported() {
+            return Ok(precision);
+        }
+        Err(user("this processor has no bf16 products (AVX-512 BF16); leave `--dtype bf16` out"))
+    }
+
     /// The model to measure, and the config's own block where one is given.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `bench step`: a whole training step, and where its time goes.
 
-use atpm_core::Segments;
 use atpm_core::optim::adamw;
+use atpm_core::{Precision, Segments};
 use atpm_model::{Decoder, Flops, ModelConfig, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(super) struct Args {
     #[arg(long)]
     no_ops: bool,
     /// One JSON object: `params`, `batch`, `seq`, `threads`, `tokens_per_s` (median), `s_per_step`, `loss`,
-    /// `flop_per_token`, `gflop_per_s`, `peak_gflop_per_s` (the best large f32 matrix product of the same run),
+    /// `flop_per_token`, `gflop_per_s`, `peak_gflop_per_s` (the best large matrix product of the same run, in the same dtype),
     /// `share_of_peak`, `peak_rss_bytes`, and `ops`: `op`, `pass`, `calls`, `seconds` (a step), `share`, `rate`, `unit`.
     #[arg(long)]
     json: bool,
@@ -76,7 +76,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         rows: args.batch.or(block.map(|block| block.rows)).unwrap_or(4),
         tokens: args.seq.or(block.map(|block| block.tokens)).unwrap_or(1024),
     };
-    let settings = Settings { steps: args.steps, ops: !args.no_ops, peak_side: PEAK_SIDE };
+    let settings = Settings {
+        steps: args.steps,
+        ops: !args.no_ops,
+        precision: args.sizes.precision()?,
+        peak_side: PEAK_SIDE,
+    };
     let report = measure(&model, block, settings)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
@@ -88,6 +93,8 @@ pub(super) struct Settings {
     pub(super) steps: usize,
     /// Whether each op is measured alone, too.
     pub(super) ops: bool,
+    /// What the operands of matrix products are rounded to.
+    pub(super) precision: Precision,
     /// Side of the square matrices whose product stands for the peak.
     pub(super) peak_side: usize,
 }
@@ -97,7 +104,7 @@ pub(super) struct Settings {
 /// # Errors
 /// As [`run`].
 pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> anyhow::Result<Report> {
-    let step = Step::new(model, block)?;
+    let step = Step::new(model, block, settings.precision)?;
     let mut loss = f64::NAN;
     let mut number = 0;
     let s_per_step = median(seconds(2, settings.steps, || {
@@ -108,7 +115,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
     let params = step.parameters.iter().map(|parameter| parameter.value.elem_count()).sum();
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
-    let peak_gflop_per_s = matmul_peak(settings.peak_side)?;
+    let peak_gflop_per_s = matmul_peak(settings.peak_side, settings.precision)?;
     let tokens_per_s = block.count() as f64 / s_per_step;
     let flop_per_token = Flops::of(model).training();
     let gflop_per_s = tokens_per_s * flop_per_token / 1e9;
@@ -125,7 +132,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
         peak_gflop_per_s,
         share_of_peak: gflop_per_s / peak_gflop_per_s,
         peak_rss_bytes,
-        ops: if settings.ops { op_table(model, block, s_per_step)? } else { Vec::new() },
+        ops: if settings.ops { op_table(model, block, settings.precision, s_per_step)? } else { Vec::new() },
     })
 }
 
@@ -140,8 +147,8 @@ struct Step {
 }
 
 impl Step {
-    fn new(config: &ModelConfig, block: Block) -> anyhow::Result<Self> {
-        let model = Decoder::new(config, 0, &Device::Cpu)?;
+    fn new(config: &ModelConfig, block: Block, precision: Precision) -> anyhow::Result<Self> {
+        let model = Decoder::new(config, 0, &Device::Cpu)?.with_precision(precision);
         let parameters = model.parameters();
         let moments = parameters
             .iter()
@@ -184,9 +191,14 @@ impl Step {
     }
 }
 
-fn op_table(model: &ModelConfig, block: Block, s_per_step: f64) -> anyhow::Result<Vec<OpRow>> {
+fn op_table(
+    model: &ModelConfig,
+    block: Block,
+    precision: Precision,
+    s_per_step: f64,
+) -> anyhow::Result<Vec<OpRow>> {
     let mut rows = Vec::new();
-    for case in Cases::new(model, block).all()? {
+    for case in Cases::new(model, block, precision).all()? {
         for (direction, pass) in [("forward", &case.forward), ("backward", &case.backward)] {
             if let Some(pass) = pass.as_ref().filter(|pass| pass.calls > 0) {
                 rows.push(op_row(case.name, direction, pass, s_per_step)?);

@@ -4,6 +4,7 @@ use super::cases::{Cases, Work};
 use super::clock::{Resident, median, resident_bytes, seconds};
 use super::sizes::Block;
 use super::{decode, ops, step};
+use atpm_core::Precision;
 use atpm_model::ModelConfig;
 
 fn tiny() -> ModelConfig {
@@ -25,7 +26,7 @@ const BLOCK: Block = Block { rows: 2, tokens: 20 };
 
 #[test]
 fn a_step_is_measured_with_all_of_its_ops() {
-    let settings = step::Settings { steps: 1, ops: true, peak_side: 64 };
+    let settings = step::Settings { steps: 1, ops: true, precision: Precision::F32, peak_side: 64 };
     let report = serde_json::to_value(step::measure(&tiny(), BLOCK, settings).unwrap()).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
     let expected: usize =
@@ -46,7 +47,7 @@ fn a_step_is_measured_with_all_of_its_ops() {
 
 #[test]
 fn every_op_with_a_reference_is_compared_both_ways() {
-    let cases = Cases::new(&tiny(), BLOCK).all().unwrap();
+    let cases = Cases::new(&tiny(), BLOCK, Precision::F32).all().unwrap();
     let report = ops::measure(&cases, BLOCK, 1).unwrap();
     let compared = report.ops.iter().filter(|row| row.reference_seconds.is_some_and(|s| s > 0.0));
     let both: Vec<_> = compared.filter(|row| row.pass == "both").map(|row| row.op).collect();
@@ -59,7 +60,7 @@ fn every_op_with_a_reference_is_compared_both_ways() {
 
 #[test]
 fn decoding_keeps_its_state_at_one_size() {
-    let points = decode::measure(&tiny(), &[70, 0, 7], 1).unwrap();
+    let points = decode::measure(&tiny(), Precision::F32, &[70, 0, 7], 1).unwrap();
     assert_eq!(points.iter().map(|point| point.read).collect::<Vec<_>>(), [0, 7, 70]);
     assert!(points[0].state_bytes > 0);
     assert!(points.iter().all(|point| point.state_bytes == points[0].state_bytes));

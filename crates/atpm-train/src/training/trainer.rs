@@ -44,7 +44,12 @@ impl Trainer {
     /// # Errors
     /// A model that cannot be built.
     pub fn new(run: &Run, device: &Device) -> anyhow::Result<Self> {
-        let model = Decoder::new(run.model(), run.seed(), device)?;
+        let model = Decoder::new(run.model(), run.seed(), device)?.with_precision(run.train().precision());
+        if !run.train().precision().supported() {
+            tracing::warn!(
+                "train.dtype = \"bf16\": this processor has no AVX-512 BF16; the products are f32"
+            );
+        }
         let parameters = model.parameters();
         let zeros =
             || parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>();

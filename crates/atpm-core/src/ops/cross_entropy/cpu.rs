@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::{IGNORE, Sizes};
 use crate::elements::output;
-use crate::vector::{LANES, Mat, MatMut, Real, Threads, exp, fold, matmul, vectorize};
+use crate::vector::{LANES, Mat, MatMut, Precision, Real, exp, fold, matmul, vectorize};
 
 /// Tokens of one block. Each block reads the weight twice and its gradient once more, so fewer
 /// tokens make the products wait for memory; more make the block's logits outgrow the cache.
@@ -23,6 +23,8 @@ pub(super) struct Inputs<'a, T> {
     /// `[N]`, each below `V` or [`IGNORE`].
     pub(super) targets: &'a [u32],
     pub(super) sizes: Sizes,
+    /// Of the three matrix products.
+    pub(super) precision: Precision,
 }
 
 /// What is differentiated: `scale · Σ_tokens (loss + z_loss·lse²)`.
@@ -51,7 +53,7 @@ pub(super) fn forward_backward<T: Real>(
     dx: &mut [T],
     dweight: &mut [T],
 ) {
-    let Sizes { width, vocabulary, .. } = inputs.sizes;
+    let Inputs { sizes: Sizes { width, vocabulary, .. }, precision, .. } = *inputs;
     for_each_block(inputs, |start, logits| {
         let tokens = logits.len() / vocabulary;
         let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
@@ -63,10 +65,10 @@ pub(super) fn forward_backward<T: Real>(
         let weight = Mat::dense(inputs.weight, vocabulary, width);
         let (zero, one) = (T::zero(), T::one());
         let dx = MatMut::dense(&mut dx[block.clone()], tokens, width);
-        matmul(dx, zero, gradient, weight, one, Threads::Pool);
+        matmul(dx, zero, gradient, weight, precision);
         let x = Mat::dense(&inputs.x[block], tokens, width);
         let dweight = MatMut::dense(&mut *dweight, vocabulary, width);
-        matmul(dweight, one, gradient.t(), x, one, Threads::Pool);
+        matmul(dweight, one, gradient.t(), x, precision);
     });
 }
 
@@ -83,7 +85,7 @@ fn for_each_block<T: Real>(inputs: &Inputs<'_, T>, mut body: impl FnMut(usize, &
         let logits = &mut logits[..count * vocabulary];
         let x = Mat::dense(&inputs.x[start * width..(start + count) * width], count, width);
         let product = MatMut::dense(&mut *logits, count, vocabulary);
-        matmul(product, T::zero(), x, weight, T::one(), Threads::Pool);
+        matmul(product, T::zero(), x, weight, inputs.precision);
         body(start, logits);
     }
 }

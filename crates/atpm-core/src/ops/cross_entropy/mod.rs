@@ -23,6 +23,7 @@ pub use cpu::TOKENS_PER_BLOCK;
 use candle_core::{DType, Tensor};
 
 use crate::elements::{Element, expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::Precision;
 use crate::{Error, Result};
 
 const OP: &str = "cross_entropy";
@@ -30,9 +31,11 @@ const OP: &str = "cross_entropy";
 /// The target that counts for nothing (document boundaries, padding).
 pub const IGNORE: u32 = u32::MAX;
 
-/// What the loss is made of besides the target's log-probability.
+/// How the loss is computed, and what it is made of besides the target's log-probability.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Options {
+    /// What the operands of the matrix products are rounded to.
+    pub precision: Precision,
     /// Weight of `lse²` added to each token's loss (z-loss; 0 = off). Not part of the reported token losses.
     pub z_loss: f64,
 }
@@ -42,16 +45,22 @@ pub struct Options {
 ///
 /// # Errors
 /// A target ≥ V other than [`IGNORE`], shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(x: &Tensor, weight: &Tensor, targets: &Tensor) -> Result<Tensor> {
+pub fn forward(x: &Tensor, weight: &Tensor, targets: &Tensor, precision: Precision) -> Result<Tensor> {
     let sizes = check(x, weight, targets)?;
-    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, targets, sizes))
+    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, targets, sizes, precision))
 }
 
-fn forward_as<T: Element>(x: &Tensor, weight: &Tensor, targets: &Tensor, sizes: Sizes) -> Result<Tensor> {
+fn forward_as<T: Element>(
+    x: &Tensor,
+    weight: &Tensor,
+    targets: &Tensor,
+    sizes: Sizes,
+    precision: Precision,
+) -> Result<Tensor> {
     let mut losses = output::<T>(sizes.tokens);
     read(OP, targets, |targets: &[u32]| {
         read_all(OP, [x, weight], |[x, weight]| {
-            cpu::forward(&cpu::Inputs { x, weight, targets, sizes }, &mut losses);
+            cpu::forward(&cpu::Inputs { x, weight, targets, sizes, precision }, &mut losses);
             Ok(())
         })
     })?;
@@ -73,9 +82,10 @@ pub fn forward_backward(
 ) -> Result<(Tensor, Tensor)> {
     let sizes = check(x, weight, targets)?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[V, D]")?;
-    let objective = cpu::Objective { scale, z_loss: options.z_loss };
     let dtype = real_dtype(OP, &[x, weight, dweight])?;
-    with_real!(dtype, T => forward_backward_as::<T>(x, weight, targets, sizes, objective, dweight))
+    with_real!(dtype, T => {
+        forward_backward_as::<T>(x, weight, targets, sizes, options, scale, dweight)
+    })
 }
 
 fn forward_backward_as<T: Element>(
@@ -83,13 +93,15 @@ fn forward_backward_as<T: Element>(
     weight: &Tensor,
     targets: &Tensor,
     sizes: Sizes,
-    objective: cpu::Objective,
+    Options { precision, z_loss }: Options,
+    scale: f64,
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
+    let objective = cpu::Objective { scale, z_loss };
     let (mut losses, mut dx) = (output::<T>(sizes.tokens), output::<T>(x.elem_count()));
     read(OP, targets, |targets: &[u32]| {
         read_all(OP, [x, weight], |[x, weight]| {
-            let inputs = cpu::Inputs { x, weight, targets, sizes };
+            let inputs = cpu::Inputs { x, weight, targets, sizes, precision };
             update(OP, dweight, |dweight| {
                 cpu::forward_backward(&inputs, objective, &mut losses, &mut dx, dweight);
                 Ok(())

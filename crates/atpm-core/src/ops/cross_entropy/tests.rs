@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Device, Tensor, Var};
 
+use super::Precision::F32;
 use super::{IGNORE, Options, forward, forward_backward, reference};
 use crate::Result;
 use crate::testing::{
@@ -13,7 +14,7 @@ use crate::testing::{
 const SIZES: &[(usize, usize, usize)] =
     &[(1, 1, 1), (1, 16, 32), (63, 10, 50), (1000, 9, 37), (5, 3, 2100), (0, 8, 16)];
 const SCALE: f64 = 0.37;
-const OPTIONS: Options = Options { z_loss: 0.02 };
+const OPTIONS: Options = Options { precision: F32, z_loss: 0.02 };
 
 struct Case {
     x: Tensor,
@@ -53,7 +54,7 @@ fn value_and_gradients_equal_the_reference() -> Result<()> {
             let case = Case::new(sizes, dtype)?;
             let (x, weight) = (Var::from_tensor(&case.x)?, Var::from_tensor(&case.weight)?);
             let got = case.run()?;
-            let evaluated = forward(&case.x, &case.weight, &case.targets)?;
+            let evaluated = forward(&case.x, &case.weight, &case.targets, F32)?;
             assert_same_bits("forward and forward_backward", &evaluated, &got[0]);
             if sizes.0 == 0 {
                 assert_eq!(got[0].dims(), [0]);
@@ -115,7 +116,7 @@ fn large_logits_stay_finite() -> Result<()> {
 fn a_large_vocabulary_loses_no_digits() -> Result<()> {
     let x = Tensor::ones((2, 1), DType::F32, &Device::Cpu)?;
     let weight = Tensor::full(0.3f32, (100_003, 1), &Device::Cpu)?;
-    let losses = forward(&x, &weight, &Tensor::new(&[7u32, 100_002], &Device::Cpu)?)?;
+    let losses = forward(&x, &weight, &Tensor::new(&[7u32, 100_002], &Device::Cpu)?, F32)?;
     let want = Tensor::full(100_003f64.ln(), 2, &Device::Cpu)?;
     assert_close("ln V", &losses, &want, 1e-7);
     Ok(())
@@ -158,7 +159,7 @@ fn threads_do_not_matter() -> Result<()> {
 fn a_target_outside_the_vocabulary_is_refused() -> Result<()> {
     let mut case = Case::new((3, 2, 5), DType::F32)?;
     case.targets = Tensor::new(&[4u32, IGNORE, 5], &Device::Cpu)?;
-    for error in [forward(&case.x, &case.weight, &case.targets).unwrap_err(), case.run().unwrap_err()] {
+    for error in [forward(&case.x, &case.weight, &case.targets, F32).unwrap_err(), case.run().unwrap_err()] {
         assert_eq!(error.to_string(), "cross_entropy: id 5 at position 2 is outside the table of 5 rows");
     }
     Ok(())
@@ -170,10 +171,10 @@ fn what_does_not_fit_is_refused_by_name() -> Result<()> {
     let narrow = Tensor::zeros((5, 3), DType::F32, &Device::Cpu)?;
     let signed = targets.to_dtype(DType::I64)?;
     for (got, expected) in [
-        (forward(&weight.flatten_all()?, &weight, &targets), "`x` has shape [10], expected [N, D]"),
-        (forward(&x, &narrow, &targets), "`weight` has shape [5, 3], expected [V, D] = [5, 2]"),
-        (forward(&x, &weight, &targets.get(0)?), "`targets` has shape [], expected [N] = [3]"),
-        (forward(&x, &weight, &signed), "dtype I64 is not supported (expected u32 targets)"),
+        (forward(&weight.flatten_all()?, &weight, &targets, F32), "`x` has shape [10], expected [N, D]"),
+        (forward(&x, &narrow, &targets, F32), "`weight` has shape [5, 3], expected [V, D] = [5, 2]"),
+        (forward(&x, &weight, &targets.get(0)?, F32), "`targets` has shape [], expected [N] = [3]"),
+        (forward(&x, &weight, &signed, F32), "dtype I64 is not supported (expected u32 targets)"),
         (
             forward_backward(&x, &weight, &targets, 1.0, OPTIONS, &narrow).map(|(losses, _)| losses),
             "`dweight` has shape [5, 3]",

@@ -1,7 +1,7 @@
 //! `y = x Wᵀ`, without bias: matrix products with strides and accumulation.
 //!
 //! Shapes: `x [.., K]`, `W [N, K]`, `y [.., N]`; leading dimensions are rows. dtype f32 (f64 in
-//! tests), accumulated in the same.
+//! tests), accumulated in the same; with [`Precision::Bf16`] the operands of each product are rounded first.
 //!
 //! ```text
 //! y  = x Wᵀ        dx = dy W        dW += dyᵀ x
@@ -18,6 +18,7 @@ mod tests;
 use candle_core::Tensor;
 
 use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::Precision;
 use crate::{Error, Result};
 use cpu::Sizes;
 
@@ -27,20 +28,20 @@ const OP: &str = "linear";
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+pub fn forward(x: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tensor> {
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("x", x, inputs, outputs, inputs)?;
-    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(sizes, x, weight))
+    with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(sizes, x, weight, precision))
 }
 
 /// The input's gradient `dx [.., K] = dy [.., N] · W`.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_input(weight: &Tensor, dy: &Tensor) -> Result<Tensor> {
+pub fn backward_input(weight: &Tensor, dy: &Tensor, precision: Precision) -> Result<Tensor> {
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
-    with_real!(real_dtype(OP, &[dy, weight])?, T => backward_input_as::<T>(sizes, weight, dy))
+    with_real!(real_dtype(OP, &[dy, weight])?, T => backward_input_as::<T>(sizes, weight, dy, precision))
 }
 
 /// Adds `dy · W` to an existing input gradient `dx [.., K]`, in place: for inputs that several
@@ -48,55 +49,76 @@ pub fn backward_input(weight: &Tensor, dy: &Tensor) -> Result<Tensor> {
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_input_add(weight: &Tensor, dy: &Tensor, dx: &Tensor) -> Result<()> {
+pub fn backward_input_add(weight: &Tensor, dy: &Tensor, dx: &Tensor, precision: Precision) -> Result<()> {
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
     expect_shape(OP, "dx", dx, &with_last(dy, inputs), "[.., K]")?;
-    with_real!(real_dtype(OP, &[dy, weight, dx])?, T => backward_input_add_as::<T>(sizes, weight, dy, dx))
+    with_real!(real_dtype(OP, &[dy, weight, dx])?, T => {
+        backward_input_add_as::<T>(sizes, weight, dy, dx, precision)
+    })
 }
 
 /// Adds the weight's gradient `dyᵀ x` to `dweight [N, K]`, in place.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor) -> Result<()> {
+pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor, precision: Precision) -> Result<()> {
     let (outputs, inputs) = weight_dims(dweight)?;
     let sizes = sizes("x", x, inputs, outputs, inputs)?;
     expect_shape(OP, "dy", dy, &with_last(x, outputs), "[.., N]")?;
-    with_real!(real_dtype(OP, &[x, dy, dweight])?, T => backward_weight_as::<T>(sizes, x, dy, dweight))
+    with_real!(real_dtype(OP, &[x, dy, dweight])?, T => {
+        backward_weight_as::<T>(sizes, x, dy, dweight, precision)
+    })
 }
 
-fn forward_as<T: Element>(sizes: Sizes, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+fn forward_as<T: Element>(sizes: Sizes, x: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tensor> {
     let mut y = output::<T>(sizes.rows * sizes.outputs);
     read_all(OP, [x, weight], |[x, weight]| {
-        cpu::forward(sizes, x, weight, &mut y);
+        cpu::forward(sizes, x, weight, &mut y, precision);
         Ok(())
     })?;
     tensor(y, with_last(x, sizes.outputs))
 }
 
-fn backward_input_as<T: Element>(sizes: Sizes, weight: &Tensor, dy: &Tensor) -> Result<Tensor> {
+fn backward_input_as<T: Element>(
+    sizes: Sizes,
+    weight: &Tensor,
+    dy: &Tensor,
+    precision: Precision,
+) -> Result<Tensor> {
     let mut dx = output::<T>(sizes.rows * sizes.inputs);
     read_all(OP, [weight, dy], |[weight, dy]| {
-        cpu::backward_input(sizes, weight, dy, &mut dx, T::zero());
+        cpu::backward_input(sizes, weight, dy, &mut dx, T::zero(), precision);
         Ok(())
     })?;
     tensor(dx, with_last(dy, sizes.inputs))
 }
 
-fn backward_input_add_as<T: Element>(sizes: Sizes, weight: &Tensor, dy: &Tensor, dx: &Tensor) -> Result<()> {
+fn backward_input_add_as<T: Element>(
+    sizes: Sizes,
+    weight: &Tensor,
+    dy: &Tensor,
+    dx: &Tensor,
+    precision: Precision,
+) -> Result<()> {
     read_all(OP, [weight, dy], |[weight, dy]| {
         update(OP, dx, |dx| {
-            cpu::backward_input(sizes, weight, dy, dx, T::one());
+            cpu::backward_input(sizes, weight, dy, dx, T::one(), precision);
             Ok(())
         })
     })
 }
 
-fn backward_weight_as<T: Element>(sizes: Sizes, x: &Tensor, dy: &Tensor, dweight: &Tensor) -> Result<()> {
+fn backward_weight_as<T: Element>(
+    sizes: Sizes,
+    x: &Tensor,
+    dy: &Tensor,
+    dweight: &Tensor,
+    precision: Precision,
+) -> Result<()> {
     read_all(OP, [x, dy], |[x, dy]| {
         update(OP, dweight, |dweight: &mut [T]| {
-            cpu::backward_weight(sizes, x, dy, dweight);
+            cpu::backward_weight(sizes, x, dy, dweight, precision);
             Ok(())
         })
     })

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Device, Tensor, Var};
 
+use super::Precision::F32;
 use super::{backward_input, backward_input_add, backward_weight, forward, reference};
 use crate::Result;
 use crate::testing::{
@@ -24,14 +25,14 @@ fn value_and_gradients_equal_the_reference() -> Result<()> {
             let (x, weight, dy) = inputs(rows, k, n, dtype)?;
             let (x_var, weight_var) = (Var::from_tensor(&x)?, Var::from_tensor(&weight)?);
             let want = reference::forward(&x_var, &weight_var)?;
-            assert_close("y", &forward(&x, &weight)?, &want, value_tolerance(dtype));
+            assert_close("y", &forward(&x, &weight, F32)?, &want, value_tolerance(dtype));
             let gradients = autograd(&[(&want, &dy)], &[&x_var, &weight_var])?;
-            assert_close("dx", &backward_input(&weight, &dy)?, &gradients[0], gradient_tolerance(dtype));
+            assert_close("dx", &backward_input(&weight, &dy, F32)?, &gradients[0], gradient_tolerance(dtype));
             let dweight = weight.ones_like()?;
-            backward_weight(&x, &dy, &dweight)?;
+            backward_weight(&x, &dy, &dweight, F32)?;
             assert_close("dW", &(dweight - 1.0)?, &gradients[1], gradient_tolerance(dtype));
             let dx = x.ones_like()?;
-            backward_input_add(&weight, &dy, &dx)?;
+            backward_input_add(&weight, &dy, &dx, F32)?;
             assert_close("dx added", &(dx - 1.0)?, &gradients[0], gradient_tolerance(dtype));
         }
     }
@@ -42,9 +43,9 @@ fn value_and_gradients_equal_the_reference() -> Result<()> {
 fn gradients_equal_finite_differences() -> Result<()> {
     let (x, weight, dy) = inputs(5, 7, 3, DType::F64)?;
     let dweight = weight.zeros_like()?;
-    backward_weight(&x, &dy, &dweight)?;
-    let loss = |x: &Tensor, weight: &Tensor| Ok((forward(x, weight)? * &dy)?.sum_all()?.to_scalar()?);
-    assert_matches_finite_differences("dx", &x, &backward_input(&weight, &dy)?, |x| loss(x, &weight));
+    backward_weight(&x, &dy, &dweight, F32)?;
+    let loss = |x: &Tensor, weight: &Tensor| Ok((forward(x, weight, F32)? * &dy)?.sum_all()?.to_scalar()?);
+    assert_matches_finite_differences("dx", &x, &backward_input(&weight, &dy, F32)?, |x| loss(x, &weight));
     assert_matches_finite_differences("dW", &weight, &dweight, |weight| loss(&x, weight));
     Ok(())
 }
@@ -53,10 +54,10 @@ fn gradients_equal_finite_differences() -> Result<()> {
 #[test]
 fn layouts_do_not_matter() -> Result<()> {
     let (x, weight, dy) = inputs(12, 6, 8, DType::F32)?;
-    let (y, dx) = (forward(&x, &weight)?, backward_input(&weight, &dy)?);
+    let (y, dx) = (forward(&x, &weight, F32)?, backward_input(&weight, &dy, F32)?);
     for ((layout, x), (_, dy)) in layouts(&x)?.into_iter().zip(layouts(&dy)?) {
-        assert_same_bits(layout, &forward(&x, &weight)?, &y);
-        assert_same_bits(layout, &backward_input(&weight, &dy)?, &dx);
+        assert_same_bits(layout, &forward(&x, &weight, F32)?, &y);
+        assert_same_bits(layout, &backward_input(&weight, &dy, F32)?, &dx);
     }
     Ok(())
 }
@@ -66,8 +67,8 @@ fn threads_do_not_matter() -> Result<()> {
     let (x, weight, dy) = inputs(1000, 512, 384, DType::F32)?;
     assert_same_on_any_thread_count("linear", || {
         let dweight = weight.zeros_like()?;
-        backward_weight(&x, &dy, &dweight)?;
-        Ok(vec![forward(&x, &weight)?, backward_input(&weight, &dy)?, dweight])
+        backward_weight(&x, &dy, &dweight, F32)?;
+        Ok(vec![forward(&x, &weight, F32)?, backward_input(&weight, &dy, F32)?, dweight])
     });
     Ok(())
 }
@@ -75,10 +76,10 @@ fn threads_do_not_matter() -> Result<()> {
 #[test]
 fn what_does_not_fit_is_refused_by_name() -> Result<()> {
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, &Device::Cpu);
-    let message = forward(&zeros(&[4, 5])?, &zeros(&[3, 6])?).unwrap_err().to_string();
+    let message = forward(&zeros(&[4, 5])?, &zeros(&[3, 6])?, F32).unwrap_err().to_string();
     assert!(message.contains("linear: `x` has shape [4, 5], expected [.., 6]"), "{message}");
     let message =
-        backward_weight(&zeros(&[4, 6])?, &zeros(&[5, 3])?, &zeros(&[3, 6])?).unwrap_err().to_string();
+        backward_weight(&zeros(&[4, 6])?, &zeros(&[5, 3])?, &zeros(&[3, 6])?, F32).unwrap_err().to_string();
     assert!(message.contains("linear: `dy` has shape [5, 3]"), "{message}");
     Ok(())
 }

@@ -73,6 +73,8 @@ pub(super) fn backward<T: Real>(
         backward_width::<T, W>(inputs, gradients, dx, dweight);
         if inputs.state.is_some() {
             backward_state::<T, W>(inputs, gradients, dstate);
+        } else {
+            dstate.fill(T::zero());
         }
     });
 }
@@ -205,6 +207,7 @@ fn backward_state<T: Real, const W: usize>(
     let (weight, zeros) = (by_tap(inputs), vec![T::zero(); channels]);
     let weight = rows::<T, W>(&weight, channels);
     dstate.par_chunks_mut((W - 1) * channels).enumerate().for_each(|(row, dstate)| {
+        dstate.fill(T::zero());
         let row = Row::<T, W>::new(inputs, row, &zeros);
         let mut dpre = output::<T>(channels);
         for token in 0..row.starts.first().copied().unwrap_or(row.tokens).min(W - 1) {

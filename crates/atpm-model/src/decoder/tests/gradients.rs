@@ -1,5 +1,8 @@
 //! The written backward of the whole model against finite differences, and what must be zero in it.
 
+use atpm_core::Precision;
+use atpm_core::testing::relative_rms_error;
+
 use super::*;
 
 const TOKENS: usize = 9;
@@ -192,4 +195,24 @@ fn the_number_of_threads_changes_no_bit() {
         tensors.push(losses);
         Ok(tensors)
     });
+}
+
+// Rounding the products' operands moves gradients by their precision, not by more: every product still has its own
+// operands. The weights are small sums of few tokens, hence the wide bound on each tensor.
+#[test]
+fn bf16_products_give_nearly_the_same_gradients() {
+    let (ids, segments) = packed();
+    for (preset, config) in presets() {
+        let (losses, exact) = gradients(&model(&config, DType::F32), &ids, &segments);
+        let rounded = model(&config, DType::F32).with_precision(Precision::Bf16);
+        let (rounded_losses, gradients) = gradients(&rounded, &ids, &segments);
+        let error = |got: &Tensor, want: &Tensor| relative_rms_error(got, want).unwrap();
+        assert!(error(&rounded_losses, &losses) < 1e-2, "{preset}");
+        for ((parameter, got), want) in rounded.parameters().iter().zip(&gradients).zip(&exact) {
+            let error = error(got, want);
+            assert!(error < 0.1, "{preset}: {}: {error}", parameter.name);
+            let rounds = parameter.decay && !idle(&parameter.name, &config) && Precision::Bf16.supported();
+            assert!(error > 0.0 || !rounds, "{preset}: {} has not noticed", parameter.name);
+        }
+    }
 }

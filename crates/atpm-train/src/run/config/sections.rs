@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use atpm_core::Precision;
 use atpm_data::DataConfig;
 use atpm_model::ModelConfig;
 use serde::{Deserialize, Serialize};
@@ -43,11 +44,16 @@ pub struct Train {
     pub z_loss: f64,
     /// Skipped steps in a row that are borne.
     pub max_skipped: u64,
-    /// `f32`.
+    /// What the operands of matrix products are rounded to: `f32` (not at all) or `bf16`.
     pub dtype: String,
 }
 
 impl Train {
+    /// The precision of matrix products that was asked for.
+    pub fn precision(&self) -> Precision {
+        if self.dtype == "bf16" { Precision::Bf16 } else { Precision::F32 }
+    }
+
     /// The step after which this run ends.
     pub fn last_step(&self) -> u64 {
         self.stop_after.unwrap_or(self.steps).min(self.steps)

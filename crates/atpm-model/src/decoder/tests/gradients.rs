@@ -197,22 +197,23 @@ fn the_number_of_threads_changes_no_bit() {
     });
 }
 
-// Rounding the products' operands moves gradients by their precision, not by more: every product still has its own
-// operands. The weights are small sums of few tokens, hence the wide bound on each tensor.
+// Rounding the products' operands moves the gradient of a fresh model by about their precision. (The stirred model of
+// the other tests is far too steep for that.)
 #[test]
 fn bf16_products_give_nearly_the_same_gradients() {
     let (ids, segments) = packed();
+    let whole = |parts: &[Tensor]| {
+        let flat: Vec<_> = parts.iter().map(|part| part.flatten_all().unwrap()).collect();
+        Tensor::cat(&flat, 0).unwrap()
+    };
     for (preset, config) in presets() {
-        let (losses, exact) = gradients(&model(&config, DType::F32), &ids, &segments);
-        let rounded = model(&config, DType::F32).with_precision(Precision::Bf16);
-        let (rounded_losses, gradients) = gradients(&rounded, &ids, &segments);
+        let fresh = || Decoder::new(&config, 5, &Device::Cpu).unwrap();
+        let (losses, exact) = gradients(&fresh(), &ids, &segments);
+        let (rounded_losses, rounded) = gradients(&fresh().with_precision(Precision::Bf16), &ids, &segments);
         let error = |got: &Tensor, want: &Tensor| relative_rms_error(got, want).unwrap();
-        assert!(error(&rounded_losses, &losses) < 1e-2, "{preset}");
-        for ((parameter, got), want) in rounded.parameters().iter().zip(&gradients).zip(&exact) {
-            let error = error(got, want);
-            assert!(error < 0.1, "{preset}: {}: {error}", parameter.name);
-            let rounds = parameter.decay && !idle(&parameter.name, &config) && Precision::Bf16.supported();
-            assert!(error > 0.0 || !rounds, "{preset}: {} has not noticed", parameter.name);
-        }
+        assert!(error(&rounded_losses, &losses) < 1e-3, "{preset}");
+        let moved = error(&whole(&rounded), &whole(&exact));
+        assert!(moved < 1e-2, "{preset}: {moved}");
+        assert!(moved > 1e-6 || !Precision::Bf16.supported(), "{preset}: {moved}");
     }
 }

@@ -100,6 +100,62 @@ fn a_trained_model_is_evaluated_sampled_and_exported() {
     mistakes(&place);
 }
 
+// D13: a model that was trained with beginning-of-text tokens is measured, continued and resumed with them.
+#[test]
+fn special_tokens_stay_with_the_model() {
+    let place = Workplace::new();
+    place.done(&["tokenizer", "train", "demo", "--out", "tokenizer.json", "--vocab", "300"]);
+    let path = place.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut bos = tokenizer["added_tokens"][0].clone();
+    (bos["id"], bos["content"]) = (300.into(), "<s>".into());
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(bos);
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+
+    let with = ["--set", "data.tokenizer=tokenizer.json", "--set", "data.bos=true", "--set", "data.eos=false"];
+    let train = [&config()[..], &["--set", "run_dir=run", "--set", "train.stop_after=2"], &with].concat();
+    place.done(&train);
+    std::fs::remove_file(&path).unwrap();
+    let eval = |model: &str| {
+        place.json(&["eval", "--model", model, "--data", "demo/val_*.parquet", "--tokens", "64", "--batches", "2"])
+    };
+    place.json(&["export", "--checkpoint", "run", "--out", "out"]);
+    assert_eq!(eval("run")["loss"], eval("out")["loss"]);
+    let out: Value =
+        serde_json::from_str(&std::fs::read_to_string(place.path().join("out/config.json")).unwrap()).unwrap();
+    assert_eq!((&out["bos_token_id"], &out["add_bos_token"]), (&300.into(), &true.into()));
+    assert_eq!(out["add_eos_token"], false);
+    let generate = ["generate", "--model", "out", "--max-tokens", "0", "--prompt", "Ada", "--prompt", "Bob"];
+    let report = place.json(&generate);
+    let prompts: u64 =
+        report["answers"].as_array().unwrap().iter().map(|a| a["prompt_tokens"].as_u64().unwrap()).sum();
+    assert_eq!(report["tokens_read"].as_u64().unwrap(), prompts + 1, "one beginning for one memory: {report}");
+
+    // Packing without the token is another model's packing: the loss differs.
+    let config = std::fs::read_to_string(place.path().join("out/config.json")).unwrap();
+    let without = config.replace("\"add_bos_token\": true", "\"add_bos_token\": false");
+    assert_ne!(without, config);
+    std::fs::write(place.path().join("out/config.json"), without).unwrap();
+    assert_ne!(eval("run")["loss"], eval("out")["loss"]);
+
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let (code, message) =
+        place.refused(&[&train[..], &["--resume", "auto", "--set", "data.bos=false"]].concat());
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("data.bos was true (id 300) and is false"), "{message}");
+    let bytes = ["--set", "data.tokenizer=bytes", "--set", "data.bos=true"];
+    let (code, message) = place.refused(&[&self::config()[..], &bytes].concat());
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("`bytes` has none"), "{message}");
+    std::fs::write(&path, tokenizer.to_string().replace("<s>", "<i>")).unwrap();
+    for flags in [&[][..], &["--dry-run"]] {
+        let other = [&self::config()[..], &["--set", "run_dir=other"], &with, flags].concat();
+        let (code, message) = place.refused(&other);
+        assert_eq!(code, 2, "{message}");
+        assert!(message.contains("no beginning-of-text token") && !place.path().join("other").exists(), "{message}");
+    }
+}
+
 fn export(place: &Workplace) {
     let report = place.json(&["export", "--checkpoint", "run", "--out", "out"]);
     assert_eq!((report["step"].as_u64(), &report["dtype"]), (Some(4), &"f32".into()));

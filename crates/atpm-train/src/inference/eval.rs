@@ -69,8 +69,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let opened = model::open(&args.model)?;
-    let data =
-        DataConfig { val: args.data.clone(), text_column: args.text_column.clone(), ..DataConfig::default() };
+    let data = DataConfig {
+        val: args.data.clone(),
+        text_column: args.text_column.clone(),
+        bos: opened.bos,
+        eos: opened.eos,
+        ..DataConfig::default()
+    };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
     let evaluation = evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use atpm_data::Tokenizer;
+use atpm_data::{DataConfig, Tokenizer};
 use atpm_model::{Decoder, ModelConfig, Parameter};
 use candle_core::{Device, Tensor};
 
@@ -26,6 +26,10 @@ pub struct Opened {
     pub model: Decoder,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
+    /// Whether the documents it was trained on began with the beginning-of-text token.
+    pub bos: bool,
+    /// Whether they ended with the end-of-text token.
+    pub eos: bool,
     /// The folder that it was read from.
     pub path: PathBuf,
     /// The training step of a checkpoint; an export does not say.
@@ -106,7 +110,22 @@ fn from_checkpoint(path: &Path) -> anyhow::Result<Opened> {
     let model = Decoder::new(&config, 0, &Device::Cpu)?;
     loaded.restore_parameters(&model.parameters())?;
     let tokenizer = tokenizer_of(&loaded)?;
-    Ok(Opened { model, tokenizer, path: path.into(), step: Some(loaded.state.step) })
+    let (bos, eos) = switches(&loaded)?;
+    Ok(Opened { model, tokenizer, bos, eos, path: path.into(), step: Some(loaded.state.step) })
+}
+
+/// `data.bos` and `data.eos` of the run. Only these are looked at: a model of a program with other keys is still a
+/// model.
+fn switches(loaded: &Loaded) -> anyhow::Result<(bool, bool)> {
+    let settings: toml::Table = loaded
+        .state
+        .config
+        .parse()
+        .with_context(|| format!("{}: its settings cannot be read", loaded.path.display()))
+        .or_user()?;
+    let switch = |key| settings.get("data")?.get(key)?.as_bool();
+    let defaults = DataConfig::default();
+    Ok((switch("bos").unwrap_or(defaults.bos), switch("eos").unwrap_or(defaults.eos)))
 }
 
 fn tokenizer_of(loaded: &Loaded) -> anyhow::Result<Arc<Tokenizer>> {
@@ -140,5 +159,20 @@ fn from_export(path: &Path) -> anyhow::Result<Opened> {
             tokenizer.eos_id()
         )));
     }
-    Ok(Opened { model, tokenizer: Arc::new(tokenizer), path: path.into(), step: None })
+    if config.add_bos_token && (tokenizer.bos_id().is_none() || tokenizer.bos_id() != config.bos_token_id) {
+        return Err(user(format!(
+            "{}: {EXPORT_CONFIG} says that token {:?} begins a text, the tokenizer says {:?}",
+            path.display(),
+            config.bos_token_id,
+            tokenizer.bos_id()
+        )));
+    }
+    Ok(Opened {
+        model,
+        tokenizer: Arc::new(tokenizer),
+        bos: config.add_bos_token,
+        eos: config.add_eos_token,
+        path: path.into(),
+        step: None,
+    })
 }

@@ -235,6 +235,9 @@ fn mistakes(place: &Workplace) {
         (vec!["generate", "--model", "run"], "nothing to continue"),
         (vec!["generate", "--model", "run", "--prompt", ""], "the prompt is empty"),
         (vec!["generate", "--model", "nowhere", "--prompt", "x"], "nowhere"),
+        // The path is the first mistake to tell.
+        (vec!["generate", "--model", "nowhere"], "nowhere: there is no such folder"),
+        (vec!["generate", "--model", "file", "--top-p", "0"], "file: it is no folder"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--top-p", "0"], "--top-p"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--temperature", "-1"], "--temperature"),
         (vec!["generate", "--model", "half", "--prompt", "x", "--load-state", "memory"], "another model"),

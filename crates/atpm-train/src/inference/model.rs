@@ -22,7 +22,7 @@ pub(super) const EXPORT_MODEL: &str = "model.safetensors";
 /// A model ready to read text.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its network; f32.
+    /// Its network; f32, made to be read only.
     pub model: Decoder,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
@@ -42,13 +42,7 @@ pub struct Opened {
 /// A path that is none of the three, a damaged or incomplete checkpoint, tensors or a tokenizer that do not
 /// fit the configuration.
 pub fn open(path: &Path) -> anyhow::Result<Opened> {
-    if !path.is_dir() {
-        let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
-        return Err(user(format!(
-            "{}: {what}; give a run folder, a checkpoint (step-…) or an export",
-            path.display()
-        )));
-    }
+    expect_folder(path)?;
     let opened = match newest(path)? {
         Some(checkpoint) => from_checkpoint(&checkpoint)?,
         None if path.join(EXPORT_CONFIG).is_file() => from_export(path)?,
@@ -63,6 +57,18 @@ pub fn open(path: &Path) -> anyhow::Result<Opened> {
         )));
     }
     Ok(opened)
+}
+
+/// Refuses a path that is no folder: the first mistake to tell, before those of other flags.
+///
+/// # Errors
+/// What is at the path instead.
+pub fn expect_folder(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
+    Err(user(format!("{}: {what}; give a run folder, a checkpoint (step-…) or an export", path.display())))
 }
 
 impl Opened {
@@ -107,7 +113,7 @@ fn from_checkpoint(path: &Path) -> anyhow::Result<Opened> {
     let config: ModelConfig = serde_json::from_value(loaded.state.model.clone())
         .with_context(|| format!("{}: its model configuration cannot be read", path.display()))
         .or_user()?;
-    let model = Decoder::new(&config, 0, &Device::Cpu)?;
+    let model = Decoder::for_inference(&config, &Device::Cpu)?;
     loaded.restore_parameters(&model.parameters())?;
     let tokenizer = tokenizer_of(&loaded)?;
     let (bos, eos) = switches(&loaded)?;
@@ -144,7 +150,7 @@ fn tokenizer_of(loaded: &Loaded) -> anyhow::Result<Arc<Tokenizer>> {
 
 fn from_export(path: &Path) -> anyhow::Result<Opened> {
     let config = ExportConfig::read(&path.join(EXPORT_CONFIG))?;
-    let model = Decoder::new(&config.model(), 0, &Device::Cpu)?;
+    let model = Decoder::for_inference(&config.model(), &Device::Cpu)?;
     let file = TensorFile::open(&path.join(EXPORT_MODEL))?;
     let parameters = model.parameters();
     let tensors = named(&parameters);

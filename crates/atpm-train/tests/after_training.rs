@@ -175,6 +175,7 @@ fn export(place: &Workplace) {
         place.json(&[&["eval", "--model", model][..], &flags].concat())
     };
     let (run, out, half) = (eval("run"), eval("out"), eval("half"));
+    token_losses(place, &run);
     assert_eq!(run["loss"], out["loss"]);
     assert_eq!(run["by_position"], out["by_position"]);
     assert_ne!(run["loss"], half["loss"]);
@@ -183,6 +184,29 @@ fn export(place: &Workplace) {
     }
     let table = place.done(&["eval", "--model", "out", "--data", "demo/val_*.parquet", "--tokens", "64"]);
     assert!(table.contains("bits per byte") && table.contains("tokens before"), "{table}");
+}
+
+/// The losses of all tokens are those whose mean was reported.
+fn token_losses(place: &Workplace, report: &Value) {
+    let flags = ["--data", "demo/val_*.parquet", "--tokens", "64", "--rows", "2", "--batches", "3"];
+    place.done(&[&["eval", "--model", "run", "--token-losses", "losses.safetensors"][..], &flags].concat());
+    let bytes = std::fs::read(place.path().join("losses.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: &str| -> Vec<u32> {
+        let (chunks, _) = file.tensor(name).unwrap().data().as_chunks();
+        chunks.iter().map(|&word| u32::from_le_bytes(word)).collect()
+    };
+    assert_eq!(file.tensor("losses").unwrap().shape(), [6, 64]);
+    let (targets, losses) = (words("targets"), words("losses"));
+    let counted: Vec<f64> = targets
+        .iter()
+        .zip(&losses)
+        .filter(|&(&target, _)| target != u32::MAX)
+        .map(|(_, &bits)| f64::from(f32::from_bits(bits)))
+        .collect();
+    assert_eq!(report["target_tokens"].as_u64().unwrap(), counted.len() as u64);
+    let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+    assert!((mean - report["loss"].as_f64().unwrap()).abs() < 1e-9, "{mean}, reported {report}");
 }
 
 fn generate(place: &Workplace) {
@@ -244,6 +268,7 @@ fn mistakes(place: &Workplace) {
         (vec!["generate", "--model", "run", "--prompt", "x", "--load-state", "file"], "file"),
         (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
         (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
+        (vec!["eval", "--model", "run", "--data", "demo", "--token-losses", "none/x"], "there is no folder none"),
         (vec!["export", "--checkpoint", "run", "--out", "out"], "not empty"),
         (vec!["export", "--checkpoint", "demo", "--out", "new"], "not a complete checkpoint"),
         (vec!["export", "--checkpoint", "run", "--out", "file/out"], "file/out"),

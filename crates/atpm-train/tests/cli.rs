@@ -97,19 +97,32 @@ mod signals {
 
     use super::*;
 
-    fn start(folder: &Path) -> Child {
+    fn demo(folder: &Path) {
         let demo = run_in(folder, &["data", "demo", "--train-bytes", "60000", "--val-bytes", "8000"]);
         assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
-        let child = Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+    }
+
+    fn train(folder: &Path, flags: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_atpm-train"))
             .args(["--config", &config("debug.toml"), "--set", "train.steps=100000000", "--json"])
             .args(["--set", "eval.every=0"])
+            .args(flags)
             .current_dir(folder)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the program starts");
+            .expect("the program starts")
+    }
+
+    fn wait_for_records(folder: &Path, count: usize) {
         let metrics = folder.join("runs/debug/metrics.jsonl");
-        wait_until(|| std::fs::metadata(&metrics).is_ok_and(|file| file.len() > 0));
+        wait_until(|| std::fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() >= count));
+    }
+
+    fn start(folder: &Path) -> Child {
+        demo(folder);
+        let child = train(folder, &[]);
+        wait_for_records(folder, 1);
         child
     }
 
@@ -139,8 +152,40 @@ mod signals {
             let child = start(folder.path());
             send(&child, signal);
             assert_eq!(end(child).code(), Some(code));
-            let checkpoints = std::fs::read_dir(folder.path().join("runs/debug/checkpoints")).unwrap();
-            assert_eq!(checkpoints.count(), 1);
+            assert_eq!(checkpoints(folder.path()).len(), 1);
+        }
+    }
+
+    fn checkpoints(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.join("runs/debug/checkpoints")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    // O4: the second signal ends the program in the middle of a step; what was saved before is all there is, and the
+    // run goes on from it.
+    #[test]
+    fn a_second_signal_ends_the_program_at_once() {
+        for (first, second, code) in [("-INT", "-INT", 130), ("-TERM", "-TERM", 143), ("-INT", "-TERM", 143)] {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path();
+            demo(folder);
+            assert!(end(train(folder, &["--set", "train.stop_after=1"])).success());
+            assert_eq!(checkpoints(folder), ["step-00000001"]);
+            // Steps of seconds: both signals arrive within the third one.
+            let long = ["--resume", "auto", "--set", "train.accumulate=500"];
+            let child = train(folder, &long);
+            wait_for_records(folder, 2);
+            send(&child, first);
+            std::thread::sleep(Duration::from_millis(50));
+            send(&child, second);
+            assert_eq!(end(child).code(), Some(code), "{first} {second}");
+            assert_eq!(checkpoints(folder), ["step-00000001"], "{first} {second}");
+            let again = train(folder, &["--resume", "auto", "--set", "train.stop_after=3"]);
+            assert!(end(again).success(), "{first} {second}");
+            assert_eq!(checkpoints(folder), ["step-00000001", "step-00000003"], "{first} {second}");
         }
     }
 }

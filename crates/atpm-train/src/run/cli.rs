@@ -25,7 +25,8 @@ Examples:
   atpm-train generate --model runs/debug --prompt 'Ada lives in'
 
 Exit codes: 0 done · 1 failure · 2 a mistake in the config, data, checkpoint or flags
-  130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)";
+  130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)
+  A second signal ends the program at once, with the same codes and no new checkpoint.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]

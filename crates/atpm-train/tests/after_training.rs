@@ -156,6 +156,29 @@ fn special_tokens_stay_with_the_model() {
     }
 }
 
+// S14: what differs from the checkpoint's settings is listed, one line a key.
+#[test]
+fn a_resume_lists_what_changed() {
+    let place = Workplace::new();
+    let train = [&config()[..], &["--set", "run_dir=run", "--set", "train.stop_after=2"]].concat();
+    place.done(&train);
+    let changes = [
+        ("train.stop_after=3", "train.stop_after: 2 → 3"),
+        ("train.rows=3", "train.rows: 2 → 3"),
+        ("optimizer.lr=0.25", "optimizer.lr: 0.004 → 0.25"),
+        ("schedule.kind=wsd", "schedule.kind: \"cosine\" → \"wsd\""),
+    ];
+    let mut args = [&train[..], &["--resume", "auto"]].concat();
+    args.extend(changes.iter().flat_map(|(setting, _)| ["--set", *setting]));
+    let output = place.command(&args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for (_, change) in changes {
+        assert!(said.contains(&format!("changed since the checkpoint: {change}")), "{said}\nlacks {change}");
+    }
+    assert_eq!(said.matches("changed since the checkpoint").count(), changes.len(), "{said}");
+}
+
 fn export(place: &Workplace) {
     let report = place.json(&["export", "--checkpoint", "run", "--out", "out"]);
     assert_eq!((report["step"].as_u64(), &report["dtype"]), (Some(4), &"f32".into()));

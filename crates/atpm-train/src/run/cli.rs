@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::logging::Console;
+use super::logging::{self, Console};
 use super::{data, tokenizer};
 use crate::{bench, checkpoint, inference, report, training};
 
@@ -115,7 +115,10 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         Some(Command::Generate(args)) => inference::generate::run(&args),
         Some(Command::Export(args)) => inference::export::run(&args),
         Some(Command::Plot(args)) => report::plot::run(args),
-        Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Bench(args)) => {
+            logging::warn_if_unoptimised();
+            bench::run(args)
+        }
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
         Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),

@@ -115,8 +115,12 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A shard of the shared corpus, or `None` where it is not there.
+/// A shard of the shared corpus, or `None` (and a line that says so) where it is not there.
 pub(crate) fn corpus(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus").join(name);
-    path.is_file().then_some(path)
+    if !path.is_file() {
+        eprintln!("not compared on the corpus: there is no {} (see README.md, Tests)", path.display());
+        return None;
+    }
+    Some(path)
 }

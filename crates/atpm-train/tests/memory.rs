@@ -1,7 +1,7 @@
 //! Memory over large data, measured from inside a process of its own with the program's allocator.
 //!
 //! That process is this test binary again, told by an environment variable what to do; what it measured is its last
-//! line. The sizes of every day are small; the full ones (6 GB of disk, about ten minutes) run with
+//! line. The sizes of every day are small; the full ones (3 GB of disk, seven minutes on two cores) run with
 //! `cargo nextest run --workspace --locked --run-ignored only --no-capture -E 'binary(memory)'`.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]

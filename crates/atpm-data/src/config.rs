@@ -38,6 +38,10 @@ pub struct DataConfig {
     pub val: Vec<String>,
     /// `gpt2`, `bytes`, or the path of a `tokenizer.json`. Default: `gpt2`.
     pub tokenizer: String,
+    /// Whether each document begins with the tokenizer's beginning-of-text token. Default: false.
+    pub bos: bool,
+    /// Whether each document ends with the tokenizer's end-of-text token. Default: true.
+    pub eos: bool,
     /// The column that holds the text. Default: `text`.
     pub text_column: String,
     /// Independent streams the data is dealt into; fixed for the life of a run. Default: 8.
@@ -58,6 +62,8 @@ impl Default for DataConfig {
             train: Vec::new(),
             val: Vec::new(),
             tokenizer: "gpt2".into(),
+            bos: false,
+            eos: true,
             text_column: "text".into(),
             lanes: 8,
             shuffle_window: 1000,
@@ -155,6 +161,7 @@ mod tests {
         assert_eq!((config.train, config.val), (vec!["a".into()], vec!["b".into(), "c".into()]));
         assert_eq!((config.on_bad_shard, config.invalid_utf8), (OnBadShard::Skip, OnInvalidUtf8::Replace));
         assert_eq!((config.lanes, config.shuffle_window, config.text_column.as_str()), (8, 1000, "text"));
+        assert_eq!((config.bos, config.eos), (false, true));
         assert!(read(r#"{"shuffle-window": 3}"#).unwrap_err().contains("shuffle-window"));
         assert!(read(r#"{"on_bad_shard": "ignore"}"#).unwrap_err().contains("ignore"));
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::shards::Shards;
-use crate::{Result, TextConfig, Tokenizer};
+use crate::{Result, Specials, TextConfig, Tokenizer};
 
 /// The fingerprint of a data set and of the settings that decide its order and its ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,12 @@ pub struct Dataset {
     pub tokenizer: String,
     /// The end-of-text id.
     pub eos_id: u32,
+    /// The id that each document begins with, if any (`data.bos`). Positions from before that key have none.
+    #[serde(default)]
+    pub bos_id: Option<u32>,
+    /// Whether each document ends with the end-of-text id (`data.eos`). It did before there was that key.
+    #[serde(default = "always")]
+    pub ends_with_eos: bool,
     /// Seed of the data order.
     pub seed: u64,
     /// Lanes.
@@ -38,7 +44,12 @@ pub struct ShardStamp {
 }
 
 impl Dataset {
-    pub(crate) fn of(config: &TextConfig, shards: &Shards, tokenizer: &Tokenizer) -> Result<Self> {
+    pub(crate) fn of(
+        config: &TextConfig,
+        shards: &Shards,
+        tokenizer: &Tokenizer,
+        specials: Specials,
+    ) -> Result<Self> {
         let stamp = |(shard, digest): (&crate::shards::Shard, String)| ShardStamp {
             name: shard.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             bytes: shard.bytes,
@@ -50,6 +61,8 @@ impl Dataset {
             text_column: config.data.text_column.clone(),
             tokenizer: tokenizer.fingerprint().to_owned(),
             eos_id: tokenizer.eos_id(),
+            bos_id: specials.bos,
+            ends_with_eos: specials.eos.is_some(),
             seed: config.seed,
             lanes: config.data.lanes,
             shuffle_window: config.data.shuffle_window,
@@ -67,6 +80,9 @@ impl Dataset {
         compare("data.text_column", self.text_column.clone(), now.text_column.clone());
         compare("the tokenizer's digest", self.tokenizer.clone(), now.tokenizer.clone());
         compare("the end-of-text id", self.eos_id.to_string(), now.eos_id.to_string());
+        let begins = |bos_id: Option<u32>| bos_id.map_or("false".into(), |id| format!("true (id {id})"));
+        compare("data.bos", begins(self.bos_id), begins(now.bos_id));
+        compare("data.eos", self.ends_with_eos.to_string(), now.ends_with_eos.to_string());
         compare("seed", self.seed.to_string(), now.seed.to_string());
         compare("data.lanes", self.lanes.to_string(), now.lanes.to_string());
         compare("data.shuffle_window", self.shuffle_window.to_string(), now.shuffle_window.to_string());
@@ -77,6 +93,10 @@ impl Dataset {
         }
         changes
     }
+}
+
+fn always() -> bool {
+    true
 }
 
 impl ShardStamp {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::lane::{Lane, LaneState, Plan};
 use crate::shards::Shards;
-use crate::{Batch, Counters, Error, Result, TextConfig, Tokenizer, order};
+use crate::{Batch, Counters, Error, Result, Specials, TextConfig, Tokenizer, order};
 
 /// One pass over `data.val`, in file order and unshuffled.
 pub struct EvalSource {
@@ -25,16 +25,18 @@ impl EvalSource {
     /// Batches hold `config.rows` rows of `config.tokens` tokens; the last batch may hold fewer rows.
     ///
     /// # Errors
-    /// Settings out of range, or missing or bad shards.
+    /// Settings out of range, missing or bad shards, or a special token that the tokenizer lacks.
     pub fn open(config: &TextConfig, tokenizer: Arc<Tokenizer>) -> Result<Self> {
         config.check()?;
         let data = &config.data;
+        let specials = Specials::of(data, &tokenizer)?;
         let shards = Shards::open("data.val", &data.val, &data.text_column, data.on_bad_shard)?;
         let bad_shards = shards.skipped;
         let plan = Plan {
             units: order::units(&shards, 1, data.shuffle_window),
             shards,
             tokenizer,
+            specials,
             lanes: 1,
             seed: None,
             tokens: config.tokens,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::order::{self, Unit};
 use crate::shards::{RowReader, Shards, Text};
-use crate::{Error, IGNORE, OnBadShard, OnInvalidUtf8, Result, Tokenizer, WordCache};
+use crate::{Error, IGNORE, OnBadShard, OnInvalidUtf8, Result, Specials, Tokenizer, WordCache};
 
 /// Epochs that a lane reads without a single token before it gives up.
 const EMPTY_EPOCHS: u64 = 4;
@@ -22,6 +22,7 @@ pub(crate) struct Plan {
     pub(crate) shards: Shards,
     pub(crate) units: Vec<Unit>,
     pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) specials: Specials,
     pub(crate) lanes: usize,
     /// The seed of an endless shuffled stream, or `None` for one pass in file order.
     pub(crate) seed: Option<u64>,
@@ -65,7 +66,7 @@ pub struct LaneCounts {
     pub null: u64,
     /// Kept documents in which invalid UTF-8 was replaced.
     pub invalid: u64,
-    /// Input tokens, end-of-text included.
+    /// Input tokens, special tokens included.
     pub tokens: u64,
     /// Row groups (or slices of one) left unfinished because a page could not be read.
     pub bad_row_groups: u64,
@@ -99,7 +100,7 @@ pub(crate) struct Lane {
     reader: Option<((u64, usize), RowReader, usize)>,
     /// The documents of the current window, in shuffled order.
     window: Option<Vec<Option<Text>>>,
-    /// Ids of the document that is being packed, end-of-text included.
+    /// Ids of the document that is being packed, special tokens included.
     document: Option<Vec<u32>>,
     words: WordCache,
     /// Units read since the last token.
@@ -203,13 +204,16 @@ impl Lane {
             self.state.counts.null += 1;
             return Ok(false);
         };
-        let mut ids = Vec::with_capacity(content.len() / 4 + 1);
+        // D13: special tokens are added here and nowhere else.
+        let mut ids = Vec::with_capacity(content.len() / 4 + 2);
+        ids.extend(plan.specials.bos);
+        let before = ids.len();
         plan.tokenizer.encode_with(&mut self.words, &content, &mut ids)?;
-        if ids.is_empty() {
+        if ids.len() == before {
             self.state.counts.empty += 1;
             return Ok(false);
         }
-        ids.push(plan.tokenizer.eos_id());
+        ids.extend(plan.specials.eos);
         if self.state.token >= ids.len() || u32::try_from(ids.len()).is_err() {
             let reason = format!("token {} of a document of {} tokens", self.state.token, ids.len());
             return Err(Error::BadPosition { reason });

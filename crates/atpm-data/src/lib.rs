@@ -15,6 +15,7 @@ mod lane;
 mod order;
 mod prefetch;
 mod shards;
+mod specials;
 #[cfg(test)]
 mod testing;
 mod text;
@@ -27,6 +28,7 @@ pub use error::{Error, Result};
 pub use eval::EvalSource;
 pub use inspect::{ColumnReport, FileReport, Inspection, inspect};
 pub use lane::{LaneCounts, LaneState};
+pub use specials::Specials;
 pub use text::{TextPosition, TextSource};
 pub use tokenizer::{BpeOptions, BpeReport, StreamDecoder, Tokenizer, WordCache, train_bpe};
 

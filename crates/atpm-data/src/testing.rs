@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
+use serde_json::{Value, json};
 
 use crate::{DataConfig, TextConfig, Tokenizer};
 
@@ -70,13 +71,56 @@ pub(crate) fn bytes() -> Arc<Tokenizer> {
     Arc::new(Tokenizer::open("bytes").unwrap())
 }
 
+/// What the template of a `tokenizer.json` would add by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Template {
+    Nothing,
+    Bos,
+    BosAndEos,
+}
+
+/// Writes into `dir` the `tokenizer.json` of bytes, with `<|endoftext|>` as 256, `<s>` as 257 and a template; one that
+/// lowers its text goes through Hugging Face's library.
+pub(crate) fn templated(dir: &Path, template: Template, lower: bool) -> PathBuf {
+    bytes().save(dir).unwrap();
+    std::fs::remove_file(dir.join("tokenizer_config.json")).unwrap();
+    let path = dir.join("tokenizer.json");
+    let mut root: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+    let sequence = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let template = match template {
+        Template::Nothing => vec![sequence],
+        Template::Bos => vec![special("<s>"), sequence],
+        Template::BosAndEos => vec![special("<s>"), sequence, special("<|endoftext|>")],
+    };
+    let bos = json!({"id": 257, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                     "normalized": false, "special": true});
+    root["added_tokens"].as_array_mut().unwrap().push(bos);
+    root["post_processor"] = json!({
+        "type": "TemplateProcessing", "single": template, "pair": template,
+        "special_tokens": {
+            "<s>": {"id": "<s>", "ids": [257], "tokens": ["<s>"]},
+            "<|endoftext|>": {"id": "<|endoftext|>", "ids": [256], "tokens": ["<|endoftext|>"]},
+        }
+    });
+    if lower {
+        root["normalizer"] = json!({"type": "Lowercase"});
+    }
+    std::fs::write(&path, root.to_string()).unwrap();
+    path
+}
+
 /// A folder that is removed at the end of the test.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A shard of the shared corpus, or `None` where it is not there.
+/// A shard of the shared corpus, or `None` (and a line that says so) where it is not there.
 pub(crate) fn corpus(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus").join(name);
-    path.is_file().then_some(path)
+    if !path.is_file() {
+        eprintln!("not compared on the corpus: there is no {} (see README.md, Tests)", path.display());
+        return None;
+    }
+    Some(path)
 }

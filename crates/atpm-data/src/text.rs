@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::lane::{Lane, LaneState, Plan, Row};
 use crate::prefetch::Prefetch;
 use crate::shards::Shards;
-use crate::{Batch, BatchSource, Counters, Dataset, Error, Result, TextConfig, Tokenizer, order};
+use crate::{Batch, BatchSource, Counters, Dataset, Error, Result, Specials, TextConfig, Tokenizer, order};
 
 /// A text source's place in its data, as it is stored in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,8 @@ impl TextSource {
     /// Checks every shard, then starts to prepare batches from the beginning or from `resume`.
     ///
     /// # Errors
-    /// Settings out of range, missing or bad shards, too little data, or a position that does not fit the data.
+    /// Settings out of range, a special token that the tokenizer lacks, missing or bad shards, too little data, or a
+    /// position that does not fit the data.
     pub fn open(
         config: &TextConfig,
         tokenizer: Arc<Tokenizer>,
@@ -74,11 +75,12 @@ impl TextSource {
     ) -> Result<Self> {
         config.check()?;
         let data = &config.data;
+        let specials = Specials::of(data, &tokenizer)?;
         let shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;
         if shards.rows() < data.lanes as u64 {
             return Err(Error::TooFewDocuments { rows: shards.rows(), lanes: data.lanes });
         }
-        let dataset = Dataset::of(config, &shards, &tokenizer)?;
+        let dataset = Dataset::of(config, &shards, &tokenizer, specials)?;
         let lanes: Vec<usize> = (config.rank..data.lanes).step_by(config.world).collect();
         let position = match resume {
             None => {
@@ -92,6 +94,7 @@ impl TextSource {
             units: order::units(&shards, data.lanes, data.shuffle_window),
             shards,
             tokenizer,
+            specials,
             lanes: data.lanes,
             seed: Some(config.seed),
             tokens: config.tokens,

@@ -19,7 +19,8 @@ pub struct Parameter {
     pub name: String,
     /// f32 master value.
     pub value: Tensor,
-    /// f32 gradient of the same shape; backward passes add into it.
+    /// f32 gradient of the same shape; backward passes add into it. Empty in a model that is only read
+    /// ([`crate::Decoder::for_inference`]).
     pub gradient: Tensor,
     /// Whether weight decay applies.
     pub decay: bool,
@@ -125,14 +126,33 @@ impl Parameters {
     /// # Errors
     /// Two parameters of one name, or a device that refuses.
     pub fn initialise(specs: &[ParameterSpec], seed: u64, dtype: DType, device: &Device) -> Result<Self> {
+        Self::make(specs, |spec| {
+            let value = init::tensor(&spec.init, &spec.shape, &spec.name, seed, dtype, device)?;
+            Ok((value, Tensor::zeros(spec.shape.as_slice(), dtype, device)?))
+        })
+    }
+
+    /// Allocates every parameter of the list for values that come from a file: nothing is drawn (all are zero), and
+    /// there is no room for gradients.
+    ///
+    /// # Errors
+    /// As [`Parameters::initialise`].
+    pub fn blank(specs: &[ParameterSpec], device: &Device) -> Result<Self> {
+        Self::make(specs, |spec| {
+            let value = Tensor::zeros(spec.shape.as_slice(), DType::F32, device)?;
+            Ok((value, Tensor::zeros(0, DType::F32, device)?))
+        })
+    }
+
+    /// Value and gradient of each parameter by `tensors`.
+    fn make(
+        specs: &[ParameterSpec],
+        tensors: impl Fn(&ParameterSpec) -> Result<(Tensor, Tensor)>,
+    ) -> Result<Self> {
         let mut by_name = BTreeMap::new();
         for spec in specs {
-            let parameter = Parameter {
-                name: spec.name.clone(),
-                value: init::tensor(&spec.init, &spec.shape, &spec.name, seed, dtype, device)?,
-                gradient: Tensor::zeros(spec.shape.as_slice(), dtype, device)?,
-                decay: spec.decay,
-            };
+            let (value, gradient) = tensors(spec)?;
+            let parameter = Parameter { name: spec.name.clone(), value, gradient, decay: spec.decay };
             if by_name.insert(spec.name.clone(), parameter).is_some() {
                 return Err(problem(&spec.name, "listed twice"));
             }

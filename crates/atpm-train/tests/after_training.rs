@@ -100,6 +100,178 @@ fn a_trained_model_is_evaluated_sampled_and_exported() {
     mistakes(&place);
 }
 
+// D13: a model that was trained with beginning-of-text tokens is measured, continued and resumed with them.
+#[test]
+fn special_tokens_stay_with_the_model() {
+    let place = Workplace::new();
+    place.done(&["tokenizer", "train", "demo", "--out", "tokenizer.json", "--vocab", "300"]);
+    let path = place.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut bos = tokenizer["added_tokens"][0].clone();
+    (bos["id"], bos["content"]) = (300.into(), "<s>".into());
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(bos);
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+
+    let with =
+        ["--set", "data.tokenizer=tokenizer.json", "--set", "data.bos=true", "--set", "data.eos=false"];
+    let train = [&config()[..], &["--set", "run_dir=run", "--set", "train.stop_after=2"], &with].concat();
+    place.done(&train);
+    std::fs::remove_file(&path).unwrap();
+    let eval = |model: &str| {
+        place.json(&[
+            "eval",
+            "--model",
+            model,
+            "--data",
+            "demo/val_*.parquet",
+            "--tokens",
+            "64",
+            "--batches",
+            "2",
+        ])
+    };
+    place.json(&["export", "--checkpoint", "run", "--out", "out"]);
+    assert_eq!(eval("run")["loss"], eval("out")["loss"]);
+    let out: Value =
+        serde_json::from_str(&std::fs::read_to_string(place.path().join("out/config.json")).unwrap())
+            .unwrap();
+    assert_eq!((&out["bos_token_id"], &out["add_bos_token"]), (&300.into(), &true.into()));
+    assert_eq!(out["add_eos_token"], false);
+    let generate = ["generate", "--model", "out", "--max-tokens", "0", "--prompt", "Ada", "--prompt", "Bob"];
+    let report = place.json(&generate);
+    let prompts: u64 =
+        report["answers"].as_array().unwrap().iter().map(|a| a["prompt_tokens"].as_u64().unwrap()).sum();
+    assert_eq!(
+        report["tokens_read"].as_u64().unwrap(),
+        prompts + 1,
+        "one beginning for one memory: {report}"
+    );
+
+    // Packing without the token is another model's packing: the loss differs.
+    let config = std::fs::read_to_string(place.path().join("out/config.json")).unwrap();
+    let without = config.replace("\"add_bos_token\": true", "\"add_bos_token\": false");
+    assert_ne!(without, config);
+    std::fs::write(place.path().join("out/config.json"), without).unwrap();
+    assert_ne!(eval("run")["loss"], eval("out")["loss"]);
+
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let (code, message) =
+        place.refused(&[&train[..], &["--resume", "auto", "--set", "data.bos=false"]].concat());
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("data.bos was true (id 300) and is false"), "{message}");
+    let bytes = ["--set", "data.tokenizer=bytes", "--set", "data.bos=true"];
+    let (code, message) = place.refused(&[&self::config()[..], &bytes].concat());
+    assert_eq!(code, 2, "{message}");
+    assert!(message.contains("`bytes` has none"), "{message}");
+    std::fs::write(&path, tokenizer.to_string().replace("<s>", "<i>")).unwrap();
+    for flags in [&[][..], &["--dry-run"]] {
+        let other = [&self::config()[..], &["--set", "run_dir=other"], &with, flags].concat();
+        let (code, message) = place.refused(&other);
+        assert_eq!(code, 2, "{message}");
+        assert!(
+            message.contains("no beginning-of-text token") && !place.path().join("other").exists(),
+            "{message}"
+        );
+    }
+}
+
+// S14: what differs from the checkpoint's settings is listed, one line a key.
+#[test]
+fn a_resume_lists_what_changed() {
+    let place = Workplace::new();
+    let train = [&config()[..], &["--set", "run_dir=run", "--set", "train.stop_after=2"]].concat();
+    place.done(&train);
+    let changes = [
+        ("train.stop_after=3", "train.stop_after: 2 → 3"),
+        ("train.rows=3", "train.rows: 2 → 3"),
+        ("optimizer.lr=0.25", "optimizer.lr: 0.004 → 0.25"),
+        ("schedule.kind=wsd", "schedule.kind: \"cosine\" → \"wsd\""),
+    ];
+    let mut args = [&train[..], &["--resume", "auto"]].concat();
+    args.extend(changes.iter().flat_map(|(setting, _)| ["--set", *setting]));
+    let output = place.command(&args).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    for (_, change) in changes {
+        assert!(said.contains(&format!("changed since the checkpoint: {change}")), "{said}\nlacks {change}");
+    }
+    assert_eq!(said.matches("changed since the checkpoint").count(), changes.len(), "{said}");
+}
+
+/// A file system of a few megabytes; gone when dropped.
+struct SmallDisk(std::path::PathBuf);
+
+impl SmallDisk {
+    /// Mounts it, or gives the reason for which that is not possible.
+    fn mount(folder: &Path) -> Result<Self, String> {
+        std::fs::create_dir(folder).unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(folder).output();
+        match mount {
+            Ok(output) if output.status.success() => Ok(Self(folder.into())),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().into()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Leaves `left` bytes of room.
+    fn fill(&self, left: u64) {
+        let mut filler = std::fs::File::create(self.0.join("filler")).unwrap();
+        let block = vec![1u8; 1 << 16];
+        let mut size = 0;
+        while let Ok(written @ 1..) = filler.write(&block) {
+            size += written as u64;
+        }
+        filler.set_len(size - left).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+// S1: a checkpoint that does not fit on the disk leaves the one before as it was, says why in one error, and ends the
+// run with 1; with room again, the run goes on.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_costs_no_checkpoint() {
+    let place = Workplace::new();
+    let disk = match SmallDisk::mount(&place.path().join("disk")) {
+        Ok(disk) => disk,
+        Err(reason) => {
+            eprintln!("skipped: a small file system cannot be mounted here ({reason})");
+            return;
+        }
+    };
+    let train = [&config()[..], &["--set", "run_dir=disk/run", "--set", "eval.every=0"]].concat();
+    place.done(&[&train[..], &["--set", "train.stop_after=2"]].concat());
+    let listing = || -> Vec<String> {
+        let entries = std::fs::read_dir(place.path().join("disk/run/checkpoints")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    };
+    let content =
+        |name: &str| std::fs::read(place.path().join("disk/run/checkpoints/step-00000002").join(name));
+    let before = content("model.safetensors").unwrap();
+    // Room for records and the log, not for a checkpoint.
+    disk.fill(1 << 16);
+    let go_on = [&train[..], &["--resume", "auto", "--set", "train.stop_after=4"]].concat();
+    let (code, message) = place.refused(&go_on);
+    assert_eq!(code, 1, "{message}");
+    assert_eq!(message.matches("error: ").count(), 1, "{message}");
+    let error = message.lines().find(|line| line.starts_with("error: ")).unwrap();
+    assert!(error.contains("cannot write") && error.contains("No space left on device"), "{message}");
+    assert_eq!(listing(), ["step-00000002"], "nothing half-written");
+    assert_eq!(content("model.safetensors").unwrap(), before);
+
+    std::fs::remove_file(place.path().join("disk/filler")).unwrap();
+    place.done(&go_on);
+    assert_eq!(listing().len(), 2);
+    drop(disk);
+}
+
 fn export(place: &Workplace) {
     let report = place.json(&["export", "--checkpoint", "run", "--out", "out"]);
     assert_eq!((report["step"].as_u64(), &report["dtype"]), (Some(4), &"f32".into()));
@@ -119,6 +291,7 @@ fn export(place: &Workplace) {
         place.json(&[&["eval", "--model", model][..], &flags].concat())
     };
     let (run, out, half) = (eval("run"), eval("out"), eval("half"));
+    token_losses(place, &run);
     assert_eq!(run["loss"], out["loss"]);
     assert_eq!(run["by_position"], out["by_position"]);
     assert_ne!(run["loss"], half["loss"]);
@@ -127,6 +300,29 @@ fn export(place: &Workplace) {
     }
     let table = place.done(&["eval", "--model", "out", "--data", "demo/val_*.parquet", "--tokens", "64"]);
     assert!(table.contains("bits per byte") && table.contains("tokens before"), "{table}");
+}
+
+/// The losses of all tokens are those whose mean was reported.
+fn token_losses(place: &Workplace, report: &Value) {
+    let flags = ["--data", "demo/val_*.parquet", "--tokens", "64", "--rows", "2", "--batches", "3"];
+    place.done(&[&["eval", "--model", "run", "--token-losses", "losses.safetensors"][..], &flags].concat());
+    let bytes = std::fs::read(place.path().join("losses.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let words = |name: &str| -> Vec<u32> {
+        let (chunks, _) = file.tensor(name).unwrap().data().as_chunks();
+        chunks.iter().map(|&word| u32::from_le_bytes(word)).collect()
+    };
+    assert_eq!(file.tensor("losses").unwrap().shape(), [6, 64]);
+    let (targets, losses) = (words("targets"), words("losses"));
+    let counted: Vec<f64> = targets
+        .iter()
+        .zip(&losses)
+        .filter(|&(&target, _)| target != u32::MAX)
+        .map(|(_, &bits)| f64::from(f32::from_bits(bits)))
+        .collect();
+    assert_eq!(report["target_tokens"].as_u64().unwrap(), counted.len() as u64);
+    let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+    assert!((mean - report["loss"].as_f64().unwrap()).abs() < 1e-9, "{mean}, reported {report}");
 }
 
 fn generate(place: &Workplace) {
@@ -179,12 +375,19 @@ fn mistakes(place: &Workplace) {
         (vec!["generate", "--model", "run"], "nothing to continue"),
         (vec!["generate", "--model", "run", "--prompt", ""], "the prompt is empty"),
         (vec!["generate", "--model", "nowhere", "--prompt", "x"], "nowhere"),
+        // The path is the first mistake to tell.
+        (vec!["generate", "--model", "nowhere"], "nowhere: there is no such folder"),
+        (vec!["generate", "--model", "file", "--top-p", "0"], "file: it is no folder"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--top-p", "0"], "--top-p"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--temperature", "-1"], "--temperature"),
         (vec!["generate", "--model", "half", "--prompt", "x", "--load-state", "memory"], "another model"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--load-state", "file"], "file"),
         (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
         (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
+        (
+            vec!["eval", "--model", "run", "--data", "demo", "--token-losses", "none/x"],
+            "there is no folder none",
+        ),
         (vec!["export", "--checkpoint", "run", "--out", "out"], "not empty"),
         (vec!["export", "--checkpoint", "demo", "--out", "new"], "not a complete checkpoint"),
         (vec!["export", "--checkpoint", "run", "--out", "file/out"], "file/out"),

@@ -89,6 +89,30 @@ fn the_200m_config_passes_a_dry_run() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
+// B7: a build without optimisation says so once where speed matters, and nowhere else; an optimised one never does.
+#[test]
+fn a_development_build_says_so() {
+    let debug = config("debug.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let expected = usize::from(env!("ATPM_OPT_LEVEL") != "3");
+    let sizes =
+        ["--d", "16", "--layers", "1", "--heads", "1", "--S", "4", "--K", "4", "--V", "4", "--R", "2"];
+    let decode =
+        [&["bench", "decode", "--after", "0", "--tokens", "1", "--mlp", "16", "--vocab", "64"][..], &sizes];
+    let train = ["--config", &debug, "--set", "train.stop_after=1", "--set", "eval.every=0"];
+    for (args, expected) in [
+        (&["data", "demo", "--train-bytes", "60000", "--val-bytes", "8000"][..], 0),
+        (&train, expected),
+        (&decode.concat(), expected),
+        (&["generate", "--model", "runs/debug", "--prompt", "x", "--max-tokens", "1"], 0),
+    ] {
+        let output = run_in(folder.path(), args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}\n{said}");
+        assert_eq!(said.matches("development build").count(), expected, "{args:?}\n{said}");
+    }
+}
+
 /// A run that would take hours, stopped as soon as it has recorded a step.
 #[cfg(unix)]
 mod signals {
@@ -97,19 +121,32 @@ mod signals {
 
     use super::*;
 
-    fn start(folder: &Path) -> Child {
+    fn demo(folder: &Path) {
         let demo = run_in(folder, &["data", "demo", "--train-bytes", "60000", "--val-bytes", "8000"]);
         assert!(demo.status.success(), "{}", String::from_utf8_lossy(&demo.stderr));
-        let child = Command::new(env!("CARGO_BIN_EXE_atpm-train"))
+    }
+
+    fn train(folder: &Path, flags: &[&str]) -> Child {
+        Command::new(env!("CARGO_BIN_EXE_atpm-train"))
             .args(["--config", &config("debug.toml"), "--set", "train.steps=100000000", "--json"])
             .args(["--set", "eval.every=0"])
+            .args(flags)
             .current_dir(folder)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the program starts");
+            .expect("the program starts")
+    }
+
+    fn wait_for_records(folder: &Path, count: usize) {
         let metrics = folder.join("runs/debug/metrics.jsonl");
-        wait_until(|| std::fs::metadata(&metrics).is_ok_and(|file| file.len() > 0));
+        wait_until(|| std::fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() >= count));
+    }
+
+    fn start(folder: &Path) -> Child {
+        demo(folder);
+        let child = train(folder, &[]);
+        wait_for_records(folder, 1);
         child
     }
 
@@ -139,8 +176,41 @@ mod signals {
             let child = start(folder.path());
             send(&child, signal);
             assert_eq!(end(child).code(), Some(code));
-            let checkpoints = std::fs::read_dir(folder.path().join("runs/debug/checkpoints")).unwrap();
-            assert_eq!(checkpoints.count(), 1);
+            assert_eq!(checkpoints(folder.path()).len(), 1);
+        }
+    }
+
+    fn checkpoints(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.join("runs/debug/checkpoints")).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    // O4: the second signal ends the program in the middle of a step; what was saved before is all there is, and the
+    // run goes on from it.
+    #[test]
+    fn a_second_signal_ends_the_program_at_once() {
+        for (first, second, code) in [("-INT", "-INT", 130), ("-TERM", "-TERM", 143), ("-INT", "-TERM", 143)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let folder = folder.path();
+            demo(folder);
+            assert!(end(train(folder, &["--set", "train.stop_after=1"])).success());
+            assert_eq!(checkpoints(folder), ["step-00000001"]);
+            // Steps of a second and more: both signals arrive within the third one.
+            let long = ["--resume", "auto", "--set", "train.accumulate=80"];
+            let child = train(folder, &long);
+            wait_for_records(folder, 2);
+            send(&child, first);
+            std::thread::sleep(Duration::from_millis(20));
+            send(&child, second);
+            assert_eq!(end(child).code(), Some(code), "{first} {second}");
+            assert_eq!(checkpoints(folder), ["step-00000001"], "{first} {second}");
+            let again = train(folder, &["--resume", "auto", "--set", "train.stop_after=3"]);
+            assert!(end(again).success(), "{first} {second}");
+            assert_eq!(checkpoints(folder), ["step-00000001", "step-00000003"], "{first} {second}");
         }
     }
 }

@@ -13,6 +13,7 @@ use atpm_train::run::folder::Resume;
 use atpm_train::run::logging::Console;
 use atpm_train::training::signals::StopFlag;
 use atpm_train::training::{Outcome, Stopped, train};
+use serde_json::Value;
 
 const CONFIG: &str = r#"
 [model]
@@ -49,9 +50,12 @@ struct Lab(tempfile::TempDir);
 
 impl Lab {
     fn new() -> Self {
+        Self::of(60_000, 16)
+    }
+
+    fn of(train_bytes: usize, row_group: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let options =
-            DemoOptions { train_bytes: 60_000, val_bytes: 8_000, row_group: 16, ..DemoOptions::default() };
+        let options = DemoOptions { train_bytes, row_group, val_bytes: 8_000, ..DemoOptions::default() };
         demo::write(folder.path(), &options).unwrap();
         Self(folder)
     }
@@ -80,6 +84,12 @@ fn checkpoint_files(run_dir: &Path, step: u64) -> Vec<Vec<u8>> {
     ["model.safetensors", "optimizer.safetensors"]
         .map(|name| std::fs::read(folder.join(name)).unwrap())
         .into()
+}
+
+/// The place in the data that a checkpoint holds.
+fn position(run_dir: &Path, step: u64) -> Value {
+    let state = std::fs::read(run_dir.join(format!("checkpoints/step-{step:08}/state.json"))).unwrap();
+    serde_json::from_slice::<Value>(&state).unwrap()["data"].take()
 }
 
 /// What must not depend on interruptions.
@@ -152,6 +162,32 @@ fn interruptions_change_no_bit() {
     assert_eq!(marks, [(5, 4), (10, 9)]);
 }
 
+// S9, D19: resumed in the second and in the third pass over the data, a run has the order of an uninterrupted one, and
+// more steps than a pass has go on.
+#[test]
+fn a_resume_in_a_later_pass_goes_on_in_its_order() {
+    let lab = Lab::of(8_000, 4);
+    let settings = |more: &[&'static str]| [&["train.steps=150", "report.telemetry_every=0"], more].concat();
+    let straight = lab.run("straight", &settings(&[]));
+    assert_eq!(go(&straight, &Resume::Never).stopped, Stopped::Finished);
+    let pass = |run: &Run, step| {
+        let lanes = position(run.run_dir(), step)["lanes"].take();
+        lanes.as_array().unwrap().iter().map(|lane| lane["epoch"].as_u64().unwrap()).min().unwrap()
+    };
+    assert!(pass(&straight, 150) >= 3, "the steps are enough for three passes");
+
+    let broken = |stop| lab.run("broken", &settings(&[stop]));
+    go(&broken("train.stop_after=60"), &Resume::Never);
+    assert_eq!(pass(&broken("train.stop_after=60"), 60), 1, "stopped in the second pass");
+    go(&broken("train.stop_after=100"), &Resume::Auto);
+    assert_eq!(pass(&broken("train.stop_after=100"), 100), 2, "stopped in the third pass");
+    let last = lab.run("broken", &settings(&[]));
+    assert_eq!(go(&last, &Resume::Auto).resumed_from, Some(100));
+    assert_eq!(essences(last.run_dir()), essences(straight.run_dir()));
+    assert_eq!(checkpoint_files(last.run_dir(), 150), checkpoint_files(straight.run_dir(), 150));
+    assert_eq!(position(last.run_dir(), 150), position(straight.run_dir(), 150));
+}
+
 // O1, O4: an older checkpoint replaces what came after it; newer checkpoints are set aside.
 #[test]
 fn going_back_to_an_older_checkpoint() {
@@ -188,15 +224,58 @@ fn a_used_folder_is_refused() {
     );
 }
 
+// S14: with other rows a run goes on with the very next token: the same rows, however they are cut into batches, have
+// the same losses, and lead to the same place.
+#[test]
+fn another_batch_size_goes_on_with_the_next_token() {
+    let lab = Lab::new();
+    let straight = lab.run("straight", &[]);
+    go(&straight, &Resume::Never);
+    let changed = |settings: &[&str]| lab.run("changed", settings);
+    go(&changed(&["train.stop_after=5"]), &Resume::Never);
+    // The same four rows a step in one batch, and in four.
+    go(&changed(&["train.stop_after=7", "train.rows=4", "train.accumulate=1"]), &Resume::Auto);
+    go(&changed(&["train.stop_after=9", "train.rows=1", "train.accumulate=4"]), &Resume::Auto);
+    let losses = |run_dir: &Path| -> Vec<f64> {
+        jsonl::read(run_dir).unwrap().iter().map(|record| record.loss.unwrap()).collect()
+    };
+    let run_dir = lab.path("changed");
+    for (step, (loss, expected)) in (1..).zip(losses(&run_dir).iter().zip(losses(straight.run_dir()))) {
+        // Sums in another order: the last digits differ; other tokens differ in the second.
+        assert!((loss / expected - 1.0).abs() < 1e-4, "step {step}: {loss}, expected {expected}");
+    }
+    // Six rows a step: the twelve rows that are left take two steps.
+    let outcome = go(&changed(&["train.stop_after=11", "train.rows=6", "train.accumulate=1"]), &Resume::Auto);
+    assert_eq!((outcome.resumed_from, outcome.step), (Some(9), 11));
+    assert_eq!(outcome.tokens, 12 * 2 * 2 * 64);
+    assert_eq!(position(&run_dir, 11), position(straight.run_dir(), 12));
+}
+
 // S14: another model is refused with both values; another learning rate or batch size goes on.
 #[test]
 fn settings_that_changed_since_the_checkpoint() {
     let lab = Lab::new();
     go(&lab.run("a", &["train.steps=2"]), &Resume::Never);
-    let other = lab.run("a", &["model.mlp=96"]);
-    let error = train(&other, &Resume::Auto, &StopFlag::default(), &Console::default()).unwrap_err();
-    assert_eq!(exit::code(&error), 2);
-    assert!(error.to_string().contains("model.mlp: 64 → 96"), "{error}");
+    for (setting, change) in [
+        ("model.mlp=96", "model.mlp: 64 → 96"),
+        ("model.vocab=384", "model.vocab: 320 → 384"),
+        ("model.d_model=64", "model.d_model: 32 → 64"),
+        ("model.layers=3", "model.layers: 2 → 3"),
+        ("model.heads=4", "model.heads: 2 → 4"),
+        ("model.address=16", "model.address: 8 → 16"),
+        ("model.key=4", "model.key: 8 → 4"),
+        ("model.value=4", "model.value: 8 → 4"),
+        ("model.rank=2", "model.rank: 4 → 2"),
+        ("model.short_conv=0", "model.short_conv: 4 → 0"),
+        ("model.tied=false", "model.tied: true → false"),
+        ("model.query_norm=false", "model.query_norm: true → false"),
+        ("model.rho=0", "model.rho: not set → 0.0"),
+    ] {
+        let other = lab.run("a", &[setting]);
+        let error = train(&other, &Resume::Auto, &StopFlag::default(), &Console::default()).unwrap_err();
+        assert_eq!(exit::code(&error), 2, "{setting}");
+        assert!(error.to_string().contains(change), "{setting}: {error}");
+    }
     let milder = lab.run("a", &["train.steps=3", "optimizer.lr=1e-3"]);
     assert_eq!(go(&milder, &Resume::Auto).step, 3);
 }

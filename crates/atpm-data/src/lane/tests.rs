@@ -14,6 +14,7 @@ fn lane(dir: &Path, texts: &[Option<&str>], tokens: usize) -> Lane {
         units: order::units(&shards, 1, 2),
         shards,
         tokenizer: bytes(),
+        specials: Specials { bos: None, eos: Some(256) },
         lanes: 1,
         seed: None,
         tokens,

@@ -338,6 +338,7 @@ fn a_worker_panic_is_an_error() {
         shards,
         units,
         tokenizer: bytes(),
+        specials: Specials::of(data, &bytes()).unwrap(),
         lanes: 1,
         seed: Some(1),
         tokens: 8,

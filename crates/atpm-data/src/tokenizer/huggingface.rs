@@ -5,11 +5,16 @@ use std::path::Path;
 use serde_json::Value;
 use tokenizers::{DecoderWrapper, Tokenizer as Library};
 
+use super::Special;
 use super::json::ByteChars;
 
 /// Names of end-of-text tokens in use, the most telling first.
 const END_NAMES: [&str; 7] =
     ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[EOS]", "<|end▁of▁sentence|>"];
+
+/// Names of beginning-of-text tokens in use.
+const BEGIN_NAMES: [&str; 7] =
+    ["<|begin_of_text|>", "<|startoftext|>", "<s>", "<bos>", "<|bos|>", "[BOS]", "<|begin▁of▁sentence|>"];
 
 /// A tokenizer of any form.
 #[derive(Debug)]
@@ -28,24 +33,38 @@ impl HuggingFace {
         Ok(Self { library })
     }
 
-    /// The end-of-text id of the tokenizer at `path`.
-    pub(super) fn end_of_text(&self, path: &Path) -> Result<u32, String> {
-        let config = path.with_file_name("tokenizer_config.json");
-        let named = match std::fs::read_to_string(&config) {
-            Ok(text) => eos_name(&text).map_err(|error| format!("{}: {error}", config.display()))?,
-            Err(_) => None,
+    /// The end-of-text token and, if there is one, the beginning-of-text token: those that the `tokenizer_config.json`
+    /// at `config` names, or else those with a name in use.
+    pub(super) fn specials(&self, config: &Path) -> Result<(Special, Option<Special>), String> {
+        let named: Value = match std::fs::read_to_string(config) {
+            Ok(text) => {
+                serde_json::from_str(&text).map_err(|error| format!("{}: {error}", config.display()))?
+            }
+            Err(_) => Value::Null,
         };
-        if let Some(name) = named {
-            let id = self.library.token_to_id(&name);
-            return id
-                .ok_or_else(|| format!("has no token {name:?}, which {} calls eos_token", config.display()));
-        }
-        END_NAMES.iter().find_map(|name| self.library.token_to_id(name)).ok_or_else(|| {
-            format!(
+        let eos = match token_name(&named["eos_token"]) {
+            Some(name) => self.special(name),
+            None => END_NAMES.iter().find_map(|name| self.special(name)),
+        };
+        let eos = eos.ok_or_else(|| match token_name(&named["eos_token"]) {
+            Some(name) => format!("has no token {name:?}, which {} calls eos_token", config.display()),
+            None => format!(
                 "has no end-of-text token (looked for {}); name it as `eos_token` in a tokenizer_config.json beside it",
                 END_NAMES.join(", ")
-            )
-        })
+            ),
+        })?;
+        // A name in use counts only where it is a special token: `<s>` may be a piece of ordinary text.
+        let added = self.library.get_added_tokens_decoder();
+        let is_special = |token: &Special| added.get(&token.id).is_some_and(|token| token.special);
+        let bos = match token_name(&named["bos_token"]) {
+            Some(name) => self.special(name),
+            None => BEGIN_NAMES.iter().filter_map(|name| self.special(name)).find(is_special),
+        };
+        Ok((eos, bos))
+    }
+
+    fn special(&self, name: &str) -> Option<Special> {
+        Some(Special { id: self.library.token_to_id(name)?, name: name.into() })
     }
 
     /// The largest id, added tokens included.
@@ -90,9 +109,7 @@ fn plain_length(entry: &str) -> usize {
     entry.strip_prefix("##").unwrap_or(entry).replace('▁', " ").len()
 }
 
-/// The `eos_token` of a `tokenizer_config.json`: a string, or an object with a `content`.
-fn eos_name(config: &str) -> Result<Option<String>, serde_json::Error> {
-    let root: Value = serde_json::from_str(config)?;
-    let token = &root["eos_token"];
-    Ok(token.as_str().or_else(|| token["content"].as_str()).map(str::to_owned))
+/// A token of a `tokenizer_config.json`: a string, or an object with a `content`.
+fn token_name(token: &Value) -> Option<&str> {
+    token.as_str().or_else(|| token["content"].as_str())
 }

@@ -22,6 +22,8 @@ use crate::{Error, Result};
 
 /// The name under which a tokenizer is saved.
 const FILE: &str = "tokenizer.json";
+/// The file beside it that names its special tokens.
+const CONFIG_FILE: &str = "tokenizer_config.json";
 /// Changes when a built-in tokenizer gives other ids than before.
 const BUILTIN_VERSION: u32 = 1;
 
@@ -32,13 +34,22 @@ const BUILTIN_VERSION: u32 = 1;
 pub struct Tokenizer {
     name: String,
     engine: Engine,
-    eos_id: u32,
+    eos: Special,
+    bos: Option<Special>,
     max_id: u32,
     /// Bytes of text of each id.
     token_bytes: Vec<u32>,
     fingerprint: String,
     /// The `tokenizer.json`, where the tokenizer came from one.
     file: Option<String>,
+}
+
+/// A special token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Special {
+    id: u32,
+    /// What it is called in the vocabulary.
+    name: String,
 }
 
 #[derive(Debug)]
@@ -51,7 +62,8 @@ impl Tokenizer {
     /// Opens `gpt2`, `bytes`, or the path of a `tokenizer.json` (or of a folder that holds one).
     ///
     /// The end-of-text token of a file is the `eos_token` of the `tokenizer_config.json` beside it, or else a token with a
-    /// name that is in use for it, such as `<|endoftext|>` or `</s>`.
+    /// name that is in use for it, such as `<|endoftext|>` or `</s>`. Its beginning-of-text token is found the same way
+    /// (`bos_token`, or a name such as `<s>`); it need not have one, and the built-ins have none.
     ///
     /// # Errors
     /// When the file cannot be read or names no end-of-text token.
@@ -61,7 +73,8 @@ impl Tokenizer {
                 let (bpe, eos_id) =
                     tables.map_err(|reason| Error::Tokenizer { name: spec.into(), reason })?;
                 let fingerprint = digest(format!("{spec} {BUILTIN_VERSION}").as_bytes());
-                Ok(Self::of_tables(spec, bpe, eos_id, fingerprint, None))
+                let eos = Special { id: eos_id, name: json::END_OF_TEXT.into() };
+                Ok(Self::of_tables(spec, bpe, eos, None, fingerprint, None))
             }
             None => Self::from_file(spec),
         }
@@ -78,23 +91,31 @@ impl Tokenizer {
             serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
         let fingerprint = digest(text.as_bytes());
         let library = HuggingFace::new(&text).map_err(fault)?;
-        let eos_id = library.end_of_text(&path).map_err(fault)?;
+        let (eos, bos) = library.specials(&path.with_file_name(CONFIG_FILE)).map_err(fault)?;
         if let Some(bpe) = json::plain_bpe(&root) {
-            return Ok(Self::of_tables(spec, bpe, eos_id, fingerprint, Some(text)));
+            return Ok(Self::of_tables(spec, bpe, eos, bos, fingerprint, Some(text)));
         }
         let max_id = library.max_id();
         let token_bytes = library.token_bytes(max_id);
         let engine = Engine::Library(Box::new(library));
-        Ok(Self { name: spec.into(), engine, eos_id, max_id, token_bytes, fingerprint, file: Some(text) })
+        Ok(Self { name: spec.into(), engine, eos, bos, max_id, token_bytes, fingerprint, file: Some(text) })
     }
 
-    fn of_tables(name: &str, bpe: Bpe, eos_id: u32, fingerprint: String, file: Option<String>) -> Self {
+    fn of_tables(
+        name: &str,
+        bpe: Bpe,
+        eos: Special,
+        bos: Option<Special>,
+        fingerprint: String,
+        file: Option<String>,
+    ) -> Self {
         let token_bytes: Vec<u32> = bpe.pieces().iter().map(|piece| piece.len() as u32).collect();
         let max_id = token_bytes.len().saturating_sub(1) as u32;
         Self {
             name: name.into(),
             engine: Engine::Bpe(Box::new(bpe)),
-            eos_id,
+            eos,
+            bos,
             max_id,
             token_bytes,
             fingerprint,
@@ -119,7 +140,12 @@ impl Tokenizer {
 
     /// The end-of-text token.
     pub fn eos_id(&self) -> u32 {
-        self.eos_id
+        self.eos.id
+    }
+
+    /// The beginning-of-text token, if it has one.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.bos.as_ref().map(|bos| bos.id)
     }
 
     /// The ids of `text`, without any special token: text that spells one is text.
@@ -176,18 +202,27 @@ impl Tokenizer {
         &self.fingerprint
     }
 
-    /// Writes `tokenizer.json` into `dir`, which [`Self::open`] reads back to the same ids.
+    /// Writes `tokenizer.json` and `tokenizer_config.json` (the names of its special tokens, as Hugging Face's hub has
+    /// them) into `dir`, which [`Self::open`] reads back to the same ids.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When a file cannot be written.
     pub fn save(&self, dir: &Path) -> Result<()> {
         let text = match (&self.file, &self.engine) {
-            (None, Engine::Bpe(bpe)) => &json::write(bpe, self.eos_id),
+            (None, Engine::Bpe(bpe)) => &json::write(bpe, self.eos_id()),
             (Some(text), _) => text,
             (None, Engine::Library(_)) => return Err(self.fault("has no file to save".into())),
         };
-        let path = dir.join(FILE);
-        std::fs::write(&path, text).map_err(Error::io(&path, "write"))
+        let names = serde_json::json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": self.bos.as_ref().map(|bos| bos.name.as_str()),
+            "eos_token": self.eos.name,
+        });
+        for (name, content) in [(FILE, text), (CONFIG_FILE, &format!("{names:#}\n"))] {
+            let path = dir.join(name);
+            std::fs::write(&path, content).map_err(Error::io(&path, "write"))?;
+        }
+        Ok(())
     }
 
     fn check(&self, id: u32) -> Result<()> {

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::shards::{RowReader, Shard};
-use crate::testing::{corpus, documents, folder, numbered, shard};
+use crate::testing::{Template, corpus, documents, folder, numbered, shard, templated};
 
 /// Texts that tokenizers trip over. D14: NUL, BOM, line separators, right-to-left marks, piled-up accents.
 fn awkward() -> Vec<String> {
@@ -97,41 +97,42 @@ fn saved_tokenizers_give_the_same_ids() {
 #[test]
 fn templates_add_nothing() {
     let dir = folder();
-    Tokenizer::open("bytes").unwrap().save(dir.path()).unwrap();
-    let path = dir.path().join(FILE);
-    let plain: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
-    let sequence = json!({"Sequence": {"id": "A", "type_id": 0}});
-    let templates = [
-        vec![sequence.clone()],
-        vec![special("<s>"), sequence.clone()],
-        vec![special("<s>"), sequence, special("<|endoftext|>")],
-    ];
-    for (template, lower) in templates.iter().flat_map(|template| [(template, false), (template, true)]) {
-        let mut root = plain.clone();
-        let bos = json!({"id": 257, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
-                         "normalized": false, "special": true});
-        root["added_tokens"].as_array_mut().unwrap().push(bos);
-        root["post_processor"] = json!({
-            "type": "TemplateProcessing", "single": template, "pair": template,
-            "special_tokens": {
-                "<s>": {"id": "<s>", "ids": [257], "tokens": ["<s>"]},
-                "<|endoftext|>": {"id": "<|endoftext|>", "ids": [256], "tokens": ["<|endoftext|>"]},
-            }
-        });
-        if lower {
-            root["normalizer"] = json!({"type": "Lowercase"});
-        }
-        std::fs::write(&path, root.to_string()).unwrap();
+    let templates = [Template::Nothing, Template::Bos, Template::BosAndEos];
+    for (template, lower) in templates.iter().flat_map(|&template| [(template, false), (template, true)]) {
+        let path = templated(dir.path(), template, lower);
         let tokenizer = Tokenizer::open(&path.display().to_string()).unwrap();
         assert_eq!(matches!(tokenizer.engine, Engine::Library(_)), lower);
         let text = "ab <s> <|endoftext|>";
         let expected: Vec<u32> = text.bytes().map(u32::from).collect();
         assert_eq!(tokenizer.encode(text).unwrap(), expected);
         // D23: the largest id counts added tokens.
-        assert_eq!((tokenizer.max_id(), tokenizer.vocab_size(), tokenizer.eos_id()), (257, 258, 256));
+        assert_eq!((tokenizer.max_id(), tokenizer.vocab_size()), (257, 258));
+        assert_eq!((tokenizer.eos_id(), tokenizer.bos_id()), (256, Some(257)));
         assert_eq!([256, 257, 97].map(|id| tokenizer.token_bytes(id)), [0, 0, 1]);
     }
+}
+
+/// The names of special tokens come from the file beside the tokenizer, and survive being saved.
+#[test]
+fn special_tokens_are_named_beside_the_tokenizer() {
+    let dir = folder();
+    let path = templated(dir.path(), Template::Nothing, false);
+    let names = r#"{"eos_token": "<s>", "bos_token": {"content": "<|endoftext|>"}}"#;
+    std::fs::write(dir.path().join(CONFIG_FILE), names).unwrap();
+    let tokenizer = Tokenizer::open(&path.display().to_string()).unwrap();
+    assert_eq!((tokenizer.eos_id(), tokenizer.bos_id()), (257, Some(256)));
+    let copy = folder();
+    tokenizer.save(copy.path()).unwrap();
+    let reopened = Tokenizer::open(&copy.path().display().to_string()).unwrap();
+    assert_eq!((reopened.eos_id(), reopened.bos_id()), (257, Some(256)));
+    // A piece of ordinary text that looks like one is none.
+    let mut root: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    root["added_tokens"].as_array_mut().unwrap().pop();
+    root["model"]["vocab"]["<s>"] = 258.into();
+    std::fs::write(&path, root.to_string()).unwrap();
+    std::fs::remove_file(dir.path().join(CONFIG_FILE)).unwrap();
+    let tokenizer = Tokenizer::open(&path.display().to_string()).unwrap();
+    assert_eq!((tokenizer.max_id(), tokenizer.bos_id()), (258, None));
 }
 
 #[test]

@@ -107,17 +107,21 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::new`], or a mixer that does not take exactly the parameters it lists.
     pub fn with_mixer(config: &ModelConfig, kind: &MixerKind, seed: u64, device: &Device) -> Result<Self> {
-        Self::assemble(config, kind, seed, DType::F32, device)
+        let parameters = Parameters::initialise(&specs_with(config, kind)?, seed, DType::F32, device)?;
+        Self::assemble(config, kind, parameters)
     }
 
-    fn assemble(
-        config: &ModelConfig,
-        kind: &MixerKind,
-        seed: u64,
-        dtype: DType,
-        device: &Device,
-    ) -> Result<Self> {
-        let mut parameters = Parameters::initialise(&specs_with(config, kind)?, seed, dtype, device)?;
+    /// A model to be filled from a file and then only read: no value is drawn (all are zero), and there is no room for
+    /// gradients. [`Decoder::train_step_backward`] refuses it.
+    ///
+    /// # Errors
+    /// As [`Decoder::new`].
+    pub fn for_inference(config: &ModelConfig, device: &Device) -> Result<Self> {
+        Self::assemble(config, &ATPM, Parameters::blank(&specs(config)?, device)?)
+    }
+
+    /// The model of these parameters, which must be exactly those of its specs.
+    fn assemble(config: &ModelConfig, kind: &MixerKind, mut parameters: Parameters) -> Result<Self> {
         let blocks = (0..config.layers)
             .map(|index| block(config, kind, &format!("blocks.{index}"), &mut parameters))
             .collect::<Result<_>>()?;

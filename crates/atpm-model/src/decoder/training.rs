@@ -6,7 +6,7 @@ use atpm_core::ops::{embedding, rms_norm};
 use candle_core::Tensor;
 
 use super::{Decoder, expect};
-use crate::Result;
+use crate::{Error, Result};
 
 /// What one micro-batch gives besides the gradients.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Decoder {
     /// step, the sum over them is the gradient of the mean.
     ///
     /// # Errors
-    /// Shapes that do not fit, ids or targets outside the vocabulary.
+    /// Shapes that do not fit, ids or targets outside the vocabulary, a model [`Decoder::for_inference`].
     pub fn train_step_backward(
         &self,
         ids: &Tensor,
@@ -32,6 +32,9 @@ impl Decoder {
         z_loss: f64,
     ) -> Result<StepOutput> {
         expect("targets", targets, segments)?;
+        if self.norm.gradient.dims() != self.norm.value.dims() {
+            return Err(Error::Input("the model was made for inference, without room for gradients".into()));
+        }
         let eps = self.config.norm_eps;
         let (kept, x) = self.run_blocks(self.embed(ids, segments)?, segments)?;
 

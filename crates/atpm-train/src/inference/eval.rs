@@ -8,16 +8,18 @@ use candle_core::Device;
 use serde::Serialize;
 
 use super::model;
+use super::token_losses::{self, TokenLosses};
 use crate::report::metrics::Evaluation;
 use crate::report::output;
 use crate::run::exit::user;
-use crate::training::evaluation::evaluate;
+use crate::training::evaluation::evaluate_with;
 use crate::training::signals::StopFlag;
 
 const EXAMPLES: &str = "\
 Examples:
   atpm-train eval --model runs/tiny --data 'shards/val_*.parquet'
   atpm-train eval --model export/tiny --data shards/val_00000.parquet --tokens 2048 --json
+  atpm-train eval --model export/tiny --data shards/val_00000.parquet --batches 4 --token-losses losses.safetensors
 
 With --json: model, step, loss (nats), perplexity, bits_per_byte, target_tokens, target_bytes, by_position (from, to,
 loss, target_tokens), seconds.";
@@ -44,6 +46,10 @@ pub struct Args {
     /// Most batches of `rows × tokens` tokens; 0 reads everything.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub batches: u64,
+    /// Write what was read and the loss of every token to this safetensors file (docs/checkpoint-format.md): for
+    /// comparison with another implementation, or a closer look.
+    #[arg(long, value_name = "FILE")]
+    pub token_losses: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -61,20 +67,44 @@ struct Report<'a> {
 /// Measures, and prints.
 ///
 /// # Errors
-/// A model that cannot be opened, shards that cannot be read or hold no token to predict.
+/// A model that cannot be opened, shards that cannot be read or hold no token to predict, a file that cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     for (flag, value) in [("--tokens", args.tokens), ("--rows", args.rows)] {
         if value == 0 {
             return Err(user(format!("{flag} must be at least 1")));
         }
     }
+    if let Some(path) = &args.token_losses {
+        token_losses::expect_place(path)?;
+    }
     let opened = model::open(&args.model)?;
-    let data =
-        DataConfig { val: args.data.clone(), text_column: args.text_column.clone(), ..DataConfig::default() };
+    let data = DataConfig {
+        val: args.data.clone(),
+        text_column: args.text_column.clone(),
+        bos: opened.bos,
+        eos: opened.eos,
+        ..DataConfig::default()
+    };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
-    let evaluation = evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &Device::Cpu, &stop)?;
+    let mut rows = TokenLosses::new(args.tokens);
+    let evaluation = evaluate_with(
+        &opened.model,
+        &config,
+        &opened.tokenizer,
+        args.batches,
+        &Device::Cpu,
+        &stop,
+        |batch, losses| {
+            if args.token_losses.is_some() {
+                rows.add(batch, losses);
+            }
+        },
+    )?;
     let Some(evaluation) = evaluation else { return Ok(()) };
+    if let Some(path) = &args.token_losses {
+        rows.write(path)?;
+    }
     if args.json {
         return output::json(&Report { model: &opened.path, step: opened.step, evaluation });
     }

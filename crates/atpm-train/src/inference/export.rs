@@ -150,19 +150,17 @@ fn write_files(opened: &Opened, folder: &Path, encoding: Encoding) -> anyhow::Re
 
     tokenizer.save(folder)?;
     let written = Tokenizer::open(&folder.to_string_lossy())?;
+    let essence = |tokenizer: &Tokenizer| (tokenizer.vocab_size(), tokenizer.bos_id(), tokenizer.eos_id());
     ensure!(
-        (written.vocab_size(), written.eos_id()) == (tokenizer.vocab_size(), tokenizer.eos_id()),
-        "the tokenizer did not survive being written: {} ids and end-of-text {} became {} and {}",
-        tokenizer.vocab_size(),
-        tokenizer.eos_id(),
-        written.vocab_size(),
-        written.eos_id()
+        essence(&written) == essence(tokenizer),
+        "the tokenizer did not survive being written: ids, beginning-of-text and end-of-text {:?} became {:?}",
+        essence(tokenizer),
+        essence(&written)
     );
-    let config = ExportConfig::new(model.config(), tokenizer.vocab_size(), tokenizer.eos_id(), encoding);
+    let config = ExportConfig::new(model.config(), tokenizer, opened.bos, opened.eos, encoding);
     for (name, value) in [
         (EXPORT_CONFIG, serde_json::to_value(config)?),
         ("generation_config.json", generation_config(tokenizer.eos_id())),
-        ("tokenizer_config.json", tokenizer_config(folder, tokenizer.eos_id())?),
     ] {
         digest::write_file(&folder.join(name), &serde_json::to_vec_pretty(&value)?)?;
     }
@@ -189,16 +187,4 @@ fn compare(path: &Path, parameters: &[Parameter], encoding: Encoding) -> anyhow:
 
 fn generation_config(eos: u32) -> Value {
     json!({"eos_token_id": eos, "do_sample": true, "temperature": 0.8, "top_p": 0.95, "max_new_tokens": 200})
-}
-
-/// What loaders of the hub need beside `tokenizer.json`.
-fn tokenizer_config(folder: &Path, eos: u32) -> anyhow::Result<Value> {
-    let path = folder.join("tokenizer.json");
-    let json = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let tokenizer: Value = serde_json::from_slice(&json)?;
-    let eos_token = tokenizer["added_tokens"]
-        .as_array()
-        .and_then(|tokens| tokens.iter().find(|token| token["id"] == eos))
-        .map_or(Value::Null, |token| token["content"].clone());
-    Ok(json!({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos_token}))
 }

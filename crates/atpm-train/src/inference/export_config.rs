@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use atpm_data::Tokenizer;
 use atpm_model::ModelConfig;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,7 @@ const ARCHITECTURE: &str = "AtpmForCausalLM";
 
 /// Everything that a reader needs to build the model. Keys that other programs add are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the file")]
 pub(super) struct ExportConfig {
     architectures: Vec<String>,
     model_type: String,
@@ -43,11 +45,30 @@ pub(super) struct ExportConfig {
     tie_beta: bool,
     /// The token that ends a text.
     pub(super) eos_token_id: u32,
+    /// The token that begins a text; null = the tokenizer has none.
+    #[serde(default)]
+    pub(super) bos_token_id: Option<u32>,
+    /// Whether each document began with it in training (`data.bos`). Exports from before that key did not.
+    #[serde(default)]
+    pub(super) add_bos_token: bool,
+    /// Whether each document ended with the token that ends a text (`data.eos`). It did before there was that key.
+    #[serde(default = "always")]
+    pub(super) add_eos_token: bool,
+}
+
+fn always() -> bool {
+    true
 }
 
 impl ExportConfig {
-    /// The words for a model and its tokenizer.
-    pub(super) fn new(config: &ModelConfig, ids: usize, eos_token_id: u32, encoding: Encoding) -> Self {
+    /// The words for a model, its tokenizer, and whether its documents had beginning-of-text and end-of-text tokens.
+    pub(super) fn new(
+        config: &ModelConfig,
+        tokenizer: &Tokenizer,
+        bos: bool,
+        eos: bool,
+        encoding: Encoding,
+    ) -> Self {
         // Named one by one, so that a new key of the model cannot be forgotten here.
         let ModelConfig {
             vocab,
@@ -80,7 +101,7 @@ impl ExportConfig {
                 Encoding::Bf16 => "bfloat16".into(),
             },
             vocab_size: vocab,
-            tokenizer_vocab_size: ids,
+            tokenizer_vocab_size: tokenizer.vocab_size(),
             hidden_size: d_model,
             num_hidden_layers: layers,
             num_heads: heads,
@@ -96,7 +117,10 @@ impl ExportConfig {
             rho,
             lambda_pin: lambda,
             tie_beta,
-            eos_token_id,
+            eos_token_id: tokenizer.eos_id(),
+            bos_token_id: tokenizer.bos_id(),
+            add_bos_token: bos,
+            add_eos_token: eos,
         }
     }
 

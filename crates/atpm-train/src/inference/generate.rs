@@ -97,6 +97,7 @@ struct AnswerReport<'a> {
 /// # Errors
 /// A model or memory that cannot be opened, flags that make no sense, logits that are not finite.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    model::expect_folder(&args.model)?;
     let sampling = sampling(args)?;
     if args.prompt.is_empty() && !args.interactive && args.load_state.is_none() {
         return Err(user("nothing to continue: give --prompt TEXT, --load-state FILE or --interactive"));

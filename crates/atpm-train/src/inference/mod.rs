@@ -1,6 +1,7 @@
 //! What a trained model is for: evaluation, generation, export.
 //!
-//! [`model`] opens a run folder, a checkpoint or an export; [`eval`] measures its loss, [`generate`] continues
+//! [`model`] opens a run folder, a checkpoint or an export; [`eval`] measures its loss
+//! ([`token_losses`] keeps that of every token), [`generate`] continues
 //! prompts with it ([`session`] keeps its memory, [`sampler`] picks tokens), [`export`] writes it as a Hugging
 //! Face folder.
 
@@ -12,6 +13,7 @@ pub mod model;
 pub mod sampler;
 pub mod session;
 mod state_file;
+mod token_losses;
 
 #[cfg(test)]
 mod tests;

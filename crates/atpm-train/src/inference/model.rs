@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use atpm_data::Tokenizer;
+use atpm_data::{DataConfig, Tokenizer};
 use atpm_model::{Decoder, ModelConfig, Parameter};
 use candle_core::{Device, Tensor};
 
@@ -22,10 +22,14 @@ pub(super) const EXPORT_MODEL: &str = "model.safetensors";
 /// A model ready to read text.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its network; f32.
+    /// Its network; f32, made to be read only.
     pub model: Decoder,
     /// Its tokenizer.
     pub tokenizer: Arc<Tokenizer>,
+    /// Whether the documents it was trained on began with the beginning-of-text token.
+    pub bos: bool,
+    /// Whether they ended with the end-of-text token.
+    pub eos: bool,
     /// The folder that it was read from.
     pub path: PathBuf,
     /// The training step of a checkpoint; an export does not say.
@@ -38,13 +42,7 @@ pub struct Opened {
 /// A path that is none of the three, a damaged or incomplete checkpoint, tensors or a tokenizer that do not
 /// fit the configuration.
 pub fn open(path: &Path) -> anyhow::Result<Opened> {
-    if !path.is_dir() {
-        let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
-        return Err(user(format!(
-            "{}: {what}; give a run folder, a checkpoint (step-…) or an export",
-            path.display()
-        )));
-    }
+    expect_folder(path)?;
     let opened = match newest(path)? {
         Some(checkpoint) => from_checkpoint(&checkpoint)?,
         None if path.join(EXPORT_CONFIG).is_file() => from_export(path)?,
@@ -59,6 +57,18 @@ pub fn open(path: &Path) -> anyhow::Result<Opened> {
         )));
     }
     Ok(opened)
+}
+
+/// Refuses a path that is no folder: the first mistake to tell, before those of other flags.
+///
+/// # Errors
+/// What is at the path instead.
+pub fn expect_folder(path: &Path) -> anyhow::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let what = if path.exists() { "it is no folder" } else { "there is no such folder" };
+    Err(user(format!("{}: {what}; give a run folder, a checkpoint (step-…) or an export", path.display())))
 }
 
 impl Opened {
@@ -103,10 +113,25 @@ fn from_checkpoint(path: &Path) -> anyhow::Result<Opened> {
     let config: ModelConfig = serde_json::from_value(loaded.state.model.clone())
         .with_context(|| format!("{}: its model configuration cannot be read", path.display()))
         .or_user()?;
-    let model = Decoder::new(&config, 0, &Device::Cpu)?;
+    let model = Decoder::for_inference(&config, &Device::Cpu)?;
     loaded.restore_parameters(&model.parameters())?;
     let tokenizer = tokenizer_of(&loaded)?;
-    Ok(Opened { model, tokenizer, path: path.into(), step: Some(loaded.state.step) })
+    let (bos, eos) = switches(&loaded)?;
+    Ok(Opened { model, tokenizer, bos, eos, path: path.into(), step: Some(loaded.state.step) })
+}
+
+/// `data.bos` and `data.eos` of the run. Only these are looked at: a model of a program with other keys is still a
+/// model.
+fn switches(loaded: &Loaded) -> anyhow::Result<(bool, bool)> {
+    let settings: toml::Table = loaded
+        .state
+        .config
+        .parse()
+        .with_context(|| format!("{}: its settings cannot be read", loaded.path.display()))
+        .or_user()?;
+    let switch = |key| settings.get("data")?.get(key)?.as_bool();
+    let defaults = DataConfig::default();
+    Ok((switch("bos").unwrap_or(defaults.bos), switch("eos").unwrap_or(defaults.eos)))
 }
 
 fn tokenizer_of(loaded: &Loaded) -> anyhow::Result<Arc<Tokenizer>> {
@@ -125,7 +150,7 @@ fn tokenizer_of(loaded: &Loaded) -> anyhow::Result<Arc<Tokenizer>> {
 
 fn from_export(path: &Path) -> anyhow::Result<Opened> {
     let config = ExportConfig::read(&path.join(EXPORT_CONFIG))?;
-    let model = Decoder::new(&config.model(), 0, &Device::Cpu)?;
+    let model = Decoder::for_inference(&config.model(), &Device::Cpu)?;
     let file = TensorFile::open(&path.join(EXPORT_MODEL))?;
     let parameters = model.parameters();
     let tensors = named(&parameters);
@@ -140,5 +165,20 @@ fn from_export(path: &Path) -> anyhow::Result<Opened> {
             tokenizer.eos_id()
         )));
     }
-    Ok(Opened { model, tokenizer: Arc::new(tokenizer), path: path.into(), step: None })
+    if config.add_bos_token && (tokenizer.bos_id().is_none() || tokenizer.bos_id() != config.bos_token_id) {
+        return Err(user(format!(
+            "{}: {EXPORT_CONFIG} says that token {:?} begins a text, the tokenizer says {:?}",
+            path.display(),
+            config.bos_token_id,
+            tokenizer.bos_id()
+        )));
+    }
+    Ok(Opened {
+        model,
+        tokenizer: Arc::new(tokenizer),
+        bos: config.add_bos_token,
+        eos: config.add_eos_token,
+        path: path.into(),
+        step: None,
+    })
 }

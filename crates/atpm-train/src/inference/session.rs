@@ -96,7 +96,10 @@ impl<'a> Session<'a> {
         let opened = self.opened;
         let tokenizer = &opened.tokenizer;
         let prompt = tokenizer.encode(prompt)?;
-        let ids: Vec<u32> = self.pending.take().into_iter().chain(prompt.iter().copied()).collect();
+        // A memory begins as the documents in training did.
+        let bos = tokenizer.bos_id().filter(|_| opened.bos && self.read == 0 && self.pending.is_none());
+        let ids: Vec<u32> =
+            bos.into_iter().chain(self.pending.take()).chain(prompt.iter().copied()).collect();
         if ids.is_empty() {
             return Err(user("the prompt is empty, and there is no text to go on from"));
         }

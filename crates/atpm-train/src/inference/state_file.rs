@@ -29,12 +29,17 @@ pub(super) struct Kept {
 
 /// Writes the file beside its place and renames it.
 pub(super) fn write(path: &Path, tensors: &BTreeMap<String, Tensor>, kept: &Kept) -> Result<()> {
-    let beside = beside(path);
     let tensors: Vec<(String, &Tensor)> =
         tensors.iter().map(|(name, tensor)| (name.clone(), tensor)).collect();
     let note = serde_json::to_string(kept).map_err(|error| Error::format(path, error.to_string()))?;
-    let outcome = tensor_file::write(&beside, &tensors, Encoding::F32, (NOTE, &note))
-        .and_then(|_| std::fs::rename(&beside, path).map_err(Error::io("rename", &beside)));
+    whole(path, |beside| tensor_file::write(beside, &tensors, Encoding::F32, (NOTE, &note)))
+}
+
+/// Lets `write` write a file beside its place and renames it there; nothing stays of one that failed.
+pub(super) fn whole<T>(path: &Path, write: impl FnOnce(&Path) -> Result<T>) -> Result<()> {
+    let beside = beside(path);
+    let outcome =
+        write(&beside).and_then(|_| std::fs::rename(&beside, path).map_err(Error::io("rename", &beside)));
     if outcome.is_err()
         && let Err(error) = std::fs::remove_file(&beside)
         && error.kind() != std::io::ErrorKind::NotFound

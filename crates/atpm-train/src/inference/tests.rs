@@ -78,6 +78,10 @@ fn exports_reopen_with_equal_logits() {
         let (original, reopened) = (model::open(&step).unwrap(), model::open(&out).unwrap());
         assert_eq!(logits(&original), logits(&reopened), "tied {tied}");
         assert_eq!((original.step, reopened.step), (Some(3), None));
+        // Whoever reads a model needs no room for gradients.
+        for parameter in original.model.parameters().iter().chain(&reopened.model.parameters()) {
+            assert_eq!(parameter.gradient.elem_count(), 0, "{}", parameter.name);
+        }
         assert_eq!(original.fingerprint().unwrap(), reopened.fingerprint().unwrap());
 
         let bytes = fs::read(out.join("model.safetensors")).unwrap();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::logging::Console;
+use super::logging::{self, Console};
 use super::{data, tokenizer};
 use crate::{bench, checkpoint, inference, report, training};
 
@@ -25,7 +25,8 @@ Examples:
   atpm-train generate --model runs/debug --prompt 'Ada lives in'
 
 Exit codes: 0 done · 1 failure · 2 a mistake in the config, data, checkpoint or flags
-  130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)";
+  130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)
+  A second signal ends the program at once, with the same codes and no new checkpoint.";
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -114,7 +115,10 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         Some(Command::Generate(args)) => inference::generate::run(&args),
         Some(Command::Export(args)) => inference::export::run(&args),
         Some(Command::Plot(args)) => report::plot::run(args),
-        Some(Command::Bench(args)) => bench::run(args),
+        Some(Command::Bench(args)) => {
+            logging::warn_if_unoptimised();
+            bench::run(args)
+        }
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
         Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),

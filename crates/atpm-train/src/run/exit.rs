@@ -1,7 +1,8 @@
 //! Exit codes: who has to act.
 //!
 //! 0 done · 1 a failure of the run or the machine · 2 a mistake of the user (config, shard, tokenizer,
-//! checkpoint, flag) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM, both after a checkpoint was saved.
+//! checkpoint, flag) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM, both after a checkpoint was saved, or at once
+//! and without one if it was the second signal.
 
 use std::fmt::Display;
 use std::process::ExitCode;

@@ -73,6 +73,14 @@ impl Console {
     }
 }
 
+/// Says that the program was built without optimisation, where its speed matters: a slow build looks like a slow
+/// program.
+pub fn warn_if_unoptimised() {
+    if env!("ATPM_OPT_LEVEL") != "3" {
+        tracing::warn!("this is a development build, which is slower; use `cargo build --release`");
+    }
+}
+
 struct Terminal(Console);
 
 impl Write for Terminal {

@@ -14,7 +14,7 @@ use crate::run::cli::TrainArgs;
 use crate::run::config::{self, Run};
 use crate::run::exit::Interrupted;
 use crate::run::folder::Resume;
-use crate::run::logging::Console;
+use crate::run::logging::{self, Console};
 use crate::run::threads;
 
 /// What `--dry-run --json` prints.
@@ -37,7 +37,7 @@ pub fn run(args: &TrainArgs, console: &Console) -> anyhow::Result<()> {
     if args.dry_run {
         return dry_run(&run, args.json);
     }
-    warn_if_unoptimised();
+    logging::warn_if_unoptimised();
     threads::build_pool(run.threads())?;
     let stop = StopFlag::on_signals()?;
     let plan = Plan::of(&run, &Resume::from(args.resume.as_deref()))?;
@@ -70,17 +70,12 @@ fn dry_run(run: &Run, json: bool) -> anyhow::Result<()> {
 
 /// Looks at the training shards as training would; shards that are not there yet are no mistake of a dry run.
 fn check_data(run: &Run) -> anyhow::Result<String> {
-    // Which tokenizer it is does not matter to the shards.
-    match TextSource::open(&run.train_text(), Arc::new(Tokenizer::open("bytes")?), None) {
+    // Which tokenizer it is does not matter to the shards; its special tokens were looked at before.
+    let mut text = run.train_text();
+    text.data.bos = false;
+    match TextSource::open(&text, Arc::new(Tokenizer::open("bytes")?), None) {
         Ok(_) => Ok("checked".into()),
         Err(error @ atpm_data::Error::NoFiles { .. }) => Ok(format!("not checked: {error}")),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// A slow build looks like a slow program.
-fn warn_if_unoptimised() {
-    if env!("ATPM_OPT_LEVEL") != "3" {
-        tracing::warn!("this is a development build, which trains more slowly; use `cargo build --release`");
     }
 }

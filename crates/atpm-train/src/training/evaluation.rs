@@ -28,6 +28,22 @@ pub fn evaluate(
     device: &Device,
     stop: &StopFlag,
 ) -> anyhow::Result<Option<Evaluation>> {
+    evaluate_with(model, config, tokenizer, batches, device, stop, |_, _| {})
+}
+
+/// [`evaluate`], and `each` is shown every batch with its token losses, in nats and in the order of its targets.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_with(
+    model: &Decoder,
+    config: &TextConfig,
+    tokenizer: &Arc<Tokenizer>,
+    batches: u64,
+    device: &Device,
+    stop: &StopFlag,
+    mut each: impl FnMut(&Batch, &[f32]),
+) -> anyhow::Result<Option<Evaluation>> {
     let started = Instant::now();
     let mut source = EvalSource::open(config, Arc::clone(tokenizer))?;
     let mut tally = Tally::default();
@@ -39,7 +55,9 @@ pub fn evaluate(
         let Some(batch) = source.next_batch()? else { break };
         let inputs = Inputs::of(&batch, device)?;
         let losses = model.evaluate(&inputs.ids, &inputs.targets, &inputs.segments)?;
-        tally.add(&batch, &atpm_core::read_f32(&losses)?);
+        let losses = atpm_core::read_f32(&losses)?;
+        tally.add(&batch, &losses);
+        each(&batch, &losses);
         done += 1;
     }
     tally

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::evaluation::evaluate;
 use super::inputs::Inputs;
 use super::rate::RateMeter;
-use super::setup::{Plan, Ready, TOKENIZER_FILE};
+use super::setup::{Plan, Ready, TOKENIZER_FILE, TOKENIZER_NAMES};
 use super::signals::StopFlag;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Contents, TrainState};
@@ -274,14 +274,18 @@ fn tokenizer_name(plan: &Plan) -> anyhow::Result<&str> {
     }
 }
 
-/// The tokenizer's file as checkpoints carry it.
+/// The tokenizer's files as checkpoints carry them.
 fn tokenizer_files(plan: &Plan) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     if tokenizer_name(plan)? != TOKENIZER_FILE {
         return Ok(Vec::new());
     }
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     plan.tokenizer.save(folder.path())?;
-    let bytes =
-        std::fs::read(folder.path().join(TOKENIZER_FILE)).context("cannot read the saved tokenizer")?;
-    Ok(vec![(TOKENIZER_FILE.into(), bytes)])
+    [TOKENIZER_FILE, TOKENIZER_NAMES]
+        .into_iter()
+        .map(|name| {
+            let bytes = std::fs::read(folder.path().join(name)).context("cannot read the saved tokenizer")?;
+            Ok((name.into(), bytes))
+        })
+        .collect()
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use atpm_data::{
-    BatchSource, BpeOptions, EvalSource, ShardStamp, TextPosition, TextSource, Tokenizer, train_bpe,
+    BatchSource, BpeOptions, DataConfig, EvalSource, ShardStamp, Specials, TextPosition, TextSource,
+    Tokenizer, train_bpe,
 };
 use candle_core::Device;
 
@@ -20,6 +21,8 @@ use crate::run::logging::Console;
 
 /// The tokenizer's name in run folders and checkpoints.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// The file beside it that names its special tokens.
+pub const TOKENIZER_NAMES: &str = "tokenizer_config.json";
 
 /// A run whose settings are checked and whose sizes are known.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ pub fn sketch(run: &Run) -> anyhow::Result<(Run, Estimate)> {
     atpm_core::device::select(run.device()).or_user()?;
     let ids = match run.tokenizer()? {
         TokenizerSpec::Bpe(size) => size,
-        _ => open_tokenizer(&run.data().tokenizer)?.vocab_size(),
+        _ => open_tokenizer(run.data())?.vocab_size(),
     };
     let run = run.with_vocab_for(ids)?;
     let estimate = Estimate::of(&run)?;
@@ -150,7 +153,7 @@ fn with_tokenizer(run: &Run, start: Option<&Loaded>) -> anyhow::Result<(Run, Tok
             Ok((run, tokenizer))
         }
         _ => {
-            let tokenizer = open_tokenizer(&run.data().tokenizer)?;
+            let tokenizer = open_tokenizer(run.data())?;
             Ok((run.with_vocab_for(tokenizer.vocab_size())?, tokenizer))
         }
     }
@@ -174,13 +177,17 @@ fn train_tokenizer(run: &Run, size: usize) -> anyhow::Result<Tokenizer> {
     Ok(Tokenizer::open(&path.display().to_string())?)
 }
 
-fn open_tokenizer(spec: &str) -> anyhow::Result<Tokenizer> {
+/// Opens a tokenizer that has the special tokens which the settings ask for.
+fn open_tokenizer(data: &DataConfig) -> anyhow::Result<Tokenizer> {
+    let spec = data.tokenizer.as_str();
     let hint = || {
         let is_missing = !matches!(spec, "gpt2" | "bytes") && !Path::new(spec).exists();
         let train = " (make one with `atpm-train tokenizer train SHARDS --out FILE`)";
         format!("data.tokenizer = `{spec}`{}", if is_missing { train } else { "" })
     };
-    Tokenizer::open(spec).with_context(hint).or_user()
+    let tokenizer = Tokenizer::open(spec).with_context(hint).or_user()?;
+    Specials::of(data, &tokenizer)?;
+    Ok(tokenizer)
 }
 
 fn check_tokenizer(run: &Run, loaded: &Loaded, tokenizer: &Tokenizer) -> anyhow::Result<()> {

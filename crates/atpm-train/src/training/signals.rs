@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: a flag that the trainer looks at, so that a run ends at a step boundary with its
-//! checkpoint saved. A second signal ends the process at once.
+//! checkpoint saved. A second signal, be it the same or the other, ends the process at once with the same exit code
+//! (128 + signal) and nothing saved.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -21,12 +22,13 @@ impl StopFlag {
     /// An operating system that refuses signal handlers.
     pub fn on_signals() -> anyhow::Result<Self> {
         let stop = Self::default();
+        // One for both: the second signal may be the other one.
+        let seen = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            let seen = Arc::new(AtomicBool::new(false));
             let number = usize::try_from(signal)?;
             // In this order the first signal finds the condition false and the second one true.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&seen))
-                .and_then(|_| flag::register(signal, seen))
+                .and_then(|_| flag::register(signal, Arc::clone(&seen)))
                 .and_then(|_| flag::register_usize(signal, Arc::clone(&stop.signal), number))
                 .context("cannot listen for signals")?;
         }

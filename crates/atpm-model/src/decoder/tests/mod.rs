@@ -9,9 +9,9 @@ use atpm_core::Segments;
 use atpm_core::ops::cross_entropy::IGNORE;
 use candle_core::{DType, Device, Tensor};
 
-use super::{ATPM, Decoder};
+use super::{ATPM, Decoder, specs};
 use crate::init::{self, Init};
-use crate::{ModelConfig, Parameter, zero_gradients};
+use crate::{ModelConfig, Parameter, Parameters, zero_gradients};
 
 /// Small sizes, all different, so that a mixed-up axis cannot pass.
 fn tiny() -> ModelConfig {
@@ -47,7 +47,8 @@ fn presets() -> Vec<(&'static str, ModelConfig)> {
 }
 
 fn model(config: &ModelConfig, dtype: DType) -> Decoder {
-    let decoder = Decoder::assemble(config, &ATPM, 5, dtype, &Device::Cpu).unwrap();
+    let parameters = Parameters::initialise(&specs(config).unwrap(), 5, dtype, &Device::Cpu).unwrap();
+    let decoder = Decoder::assemble(config, &ATPM, parameters).unwrap();
     stir(&decoder);
     decoder
 }

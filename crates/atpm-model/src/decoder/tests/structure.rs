@@ -194,7 +194,7 @@ fn a_cut_graph_names_the_tensor() {
 fn what_another_layer_saved_is_refused() {
     let config = tiny();
     let mut parameters =
-        crate::Parameters::initialise(&specs(&config).unwrap(), 0, DType::F32, &Device::Cpu).unwrap();
+        Parameters::initialise(&specs(&config).unwrap(), 0, DType::F32, &Device::Cpu).unwrap();
     let mixer = (ATPM.build)(&config, "blocks.0.mixer", &mut parameters).unwrap();
     let mlp = crate::mlp::Mlp::new("blocks.0.mlp", &mut parameters).unwrap();
     let x = Tensor::ones((1, 2, config.d_model), DType::F32, &Device::Cpu).unwrap();
@@ -202,4 +202,25 @@ fn what_another_layer_saved_is_refused() {
     let (y, saved) = mixer.forward(&x, &segments).unwrap();
     let refused = mlp.backward(&x, saved, &y, &segments);
     assert!(matches!(refused, Err(Error::ForeignSaved { layer: "mlp" })), "{refused:?}");
+}
+
+// A model that is only read draws nothing and holds no gradients; filled with values, it is the model that they are from.
+#[test]
+fn a_model_for_inference_is_blank_until_it_is_filled() {
+    for (preset, config) in presets() {
+        let trained = model(&config, DType::F32);
+        let read = Decoder::for_inference(&config, &Device::Cpu).unwrap();
+        for (from, to) in trained.parameters().iter().zip(read.parameters()) {
+            assert_eq!((&from.name, from.decay, from.value.dims()), (&to.name, to.decay, to.value.dims()));
+            assert_eq!(to.gradient.elem_count(), 0, "{preset}: {}", to.name);
+            let values = atpm_core::read_f32(&to.value).unwrap();
+            assert!(values.iter().all(|&value| value == 0.0), "{preset}: {}", to.name);
+            atpm_core::overwrite_f32(&to.value, &atpm_core::read_f32(&from.value).unwrap()).unwrap();
+        }
+        let (ids, segments) = (rows(&[vec![3, 1, 4, 1, 5]]), Segments::continuous(1, 5));
+        let logits = |decoder: &Decoder| decoder.logits(&ids, &segments, None).unwrap();
+        atpm_core::testing::assert_same_bits(preset, &logits(&read), &logits(&trained));
+        let step = read.train_step_backward(&ids, &ids, &segments, 1.0, 0.0);
+        assert!(step.unwrap_err().to_string().contains("made for inference"), "{preset}");
+    }
 }

@@ -153,6 +153,8 @@ pub const KEYS: &[Key] = &[
     key("data", "train", Texts, Required, "Training shards: parquet files, folders or globs, relative to the current folder."),
     key("data", "val", Texts, Of("[]"), "Validation shards, as `train`; needed where `eval.every` is not 0."),
     key("data", "tokenizer", Text, Of("\"gpt2\""), "`gpt2`, `bytes`, `bpe:N` (a BPE of N ids, trained on the training shards when the run begins and kept with it), or the path of a tokenizer.json."),
+    key("data", "bos", Switch, Of("false"), "Whether each document begins with the tokenizer's beginning-of-text token."),
+    key("data", "eos", Switch, Of("true"), "Whether each document ends with the tokenizer's end-of-text token."),
     key("data", "text_column", Text, Of("\"text\""), "The column that holds the documents; no other column is read."),
     key("data", "lanes", Count(1), Of("8"), "Independent streams that the row groups are dealt to; row j of a batch comes from lane j mod lanes."),
     key("data", "shuffle_window", Count(1), Of("1000"), "Documents that are shuffled together inside a row group."),

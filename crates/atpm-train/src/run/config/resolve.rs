@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::{Run, ScheduleKind, tokenizer};
+use super::{Run, ScheduleKind, TokenizerSpec, tokenizer};
 use crate::run::exit::user;
 
 /// Embedding tables are padded to a multiple of this many rows.
@@ -36,7 +36,14 @@ pub(super) fn validate(run: &Run) -> Result<(), String> {
     if run.data().train.is_empty() {
         return Err("data.train names no shards".into());
     }
-    tokenizer::parse(&run.data().tokenizer)?;
+    let spec = tokenizer::parse(&run.data().tokenizer)?;
+    if run.data().bos && !matches!(spec, TokenizerSpec::File(_)) {
+        return Err(format!(
+            "data.bos = true needs a tokenizer with a beginning-of-text token, and `{}` has none; give a \
+             tokenizer.json that has one, or set data.bos = false",
+            run.data().tokenizer
+        ));
+    }
     let vocab = run.model().vocab.max(1);
     let model = atpm_model::ModelConfig { vocab, ..run.model().clone() };
     model.validate().map_err(|error| error.to_string())

@@ -67,6 +67,11 @@ fn wrong_values_are_refused_in_words() {
         ("[eval]\nevery = 9", "data.val names no shards"),
         ("[data]\ntokenizer = \"bpe:many\"\ntrain = \"x\"", "after `bpe:` stands the number of ids"),
         ("[data]\ntokenizer = \"bpe:256\"\ntrain = \"x\"", "at least 257"),
+        (
+            "[data]\nbos = true\ntrain = \"x\"",
+            "data.bos = true needs a tokenizer with a beginning-of-text token",
+        ),
+        ("[data]\nbos = 1\ntrain = \"x\"", "`bos` in [data]: expected true or false"),
         ("[model]\nshort_conv = 1", "short_conv"),
         ("[model]\nrho = 1.5", "`rho` in [model]: expected number in [0, 1]"),
     ];

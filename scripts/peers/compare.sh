@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Times the same training step here and in PyTorch, one after the other, and prints the ratio.
-#   scripts/peers/compare.sh target/release/atpm-train [--d 512 --batch 4 …]
+#   scripts/peers/compare.sh target/release/atpm-train [--d 512 --batch 4 … --dtype bf16]
+# PEER_FLAGS are for PyTorch alone, such as --compile (which takes it minutes before the first step).
 # PEER_PYTHON names a Python that has PyTorch; without it, scripts/peers/install.sh makes one.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,7 +17,7 @@ threads=$(nproc)
 "$binary" bench --threads "$threads" step "$@"
 echo
 ours=$("$binary" bench --threads "$threads" step --no-ops --json "$@")
-peer=$("$PEER_PYTHON" "$here/torch_step.py" --threads "$threads" "$@")
+peer=$("$PEER_PYTHON" "$here/torch_step.py" --threads "$threads" "$@" ${PEER_FLAGS:-})
 "$PEER_PYTHON" - "$ours" "$peer" <<'PYTHON'
 import json, sys
 

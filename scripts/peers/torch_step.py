@@ -1,10 +1,10 @@
 """One training step of the same model in PyTorch, to measure `atpm-train bench step` against.
 
     python torch_step.py --d 512 --layers 8 --heads 8 --S 64 --K 32 --V 32 --R 16 \
-        --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2
+        --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile]
 
-Forward, backward, clipping and a fused AdamW update in f32. Prints one JSON line: params,
-tokens_per_s (median), s_per_step, loss. The memory runs in chunks: everything that does not depend
+Forward, backward, clipping and a fused AdamW update, in f32 or under bf16 autocast, as written or
+compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss. The memory runs in chunks: everything that does not depend
 on the state is batched over all chunks, and one loop carries the state from chunk to chunk.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
@@ -160,6 +160,8 @@ def arguments():
     sizes = dict(d=512, layers=8, heads=8, S=64, K=32, V=32, R=16, mlp=1408, vocab=8192)
     for name, value in dict(**sizes, batch=4, seq=1024, steps=5, threads=0).items():
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
     if args.seq % CHUNK:
         parser.error(f"--seq must be a multiple of {CHUNK}")
@@ -172,12 +174,14 @@ def main():
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     model = Decoder(args)
+    forward = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens = torch.randint(args.vocab, (args.batch, args.seq + 1))
     times = []
     for _ in range(2 + args.steps):
         start = time.perf_counter()
-        loss = model(tokens[:, :-1], tokens[:, 1:])
+        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+            loss = forward(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -185,7 +189,7 @@ def main():
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[2:])
     report = {
-        "peer": f"torch {torch.__version__}",
+        "peer": f"torch {torch.__version__} {args.dtype}{' compiled' if args.compile else ''}",
         "params": sum(p.numel() for p in model.parameters()),
         "threads": torch.get_num_threads(),
         "tokens_per_s": args.batch * args.seq / seconds,

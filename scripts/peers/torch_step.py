@@ -4,8 +4,9 @@
         --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile]
 
 Forward, backward, clipping and a fused AdamW update, in f32 or under bf16 autocast, as written or
-compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss. The memory runs in chunks: everything that does not depend
-on the state is batched over all chunks, and one loop carries the state from chunk to chunk.
+compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss. The memory runs in
+chunks: everything that does not depend on the state is batched over all chunks, and one loop
+carries the state from chunk to chunk.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
 """

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Shape, Storage, Tensor};
 
-use crate::vector::{Real, unset};
+use crate::vector::Real;
 use crate::{Error, Result};
 
 /// Runs `body` over the elements of a contiguous CPU tensor.
@@ -97,11 +97,6 @@ fn accumulate_as<T: Element>(gradient: &Tensor, delta: &Tensor) -> Result<()> {
 /// A new CPU tensor of these elements.
 pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
     Ok(Tensor::from_vec(elements, shape, &candle_core::Device::Cpu)?)
-}
-
-/// Elements for an op to write, every one: until then they have no particular value.
-pub(crate) fn output<T: Real>(len: usize) -> Vec<T> {
-    unset(len)
 }
 
 /// Runs `body` over the elements of a contiguous CPU tensor, in place. Every clone of the tensor

@@ -7,7 +7,7 @@ use super::Real;
 /// any. Clearing them first would cost a pass over memory, on one thread, for every output of every op.
 ///
 /// With debug assertions, and so in tests, they are NaN: an element that was never written shows.
-pub fn unset<T: Real>(len: usize) -> Vec<T> {
+pub(crate) fn unset<T: Real>(len: usize) -> Vec<T> {
     if cfg!(debug_assertions) || !cfg!(target_arch = "x86_64") {
         return vec![T::nan(); len];
     }

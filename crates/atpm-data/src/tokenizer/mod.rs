@@ -202,15 +202,15 @@ impl Tokenizer {
         &self.fingerprint
     }
 
-    /// Writes `tokenizer.json` and `tokenizer_config.json` (the names of its special tokens, as Hugging Face's hub has
-    /// them) into `dir`, which [`Self::open`] reads back to the same ids.
+    /// Name and text of `tokenizer.json` and `tokenizer_config.json` (the names of its special tokens, as Hugging Face's
+    /// hub has them): the files of a folder that [`Self::open`] reads back to the same ids.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub fn save(&self, dir: &Path) -> Result<()> {
+    /// A tokenizer of Hugging Face's library that came from no file.
+    pub fn files(&self) -> Result<[(&'static str, String); 2]> {
         let text = match (&self.file, &self.engine) {
-            (None, Engine::Bpe(bpe)) => &json::write(bpe, self.eos_id()),
-            (Some(text), _) => text,
+            (None, Engine::Bpe(bpe)) => json::write(bpe, self.eos_id()),
+            (Some(text), _) => text.clone(),
             (None, Engine::Library(_)) => return Err(self.fault("has no file to save".into())),
         };
         let names = serde_json::json!({
@@ -218,7 +218,15 @@ impl Tokenizer {
             "bos_token": self.bos.as_ref().map(|bos| bos.name.as_str()),
             "eos_token": self.eos.name,
         });
-        for (name, content) in [(FILE, text), (CONFIG_FILE, &format!("{names:#}\n"))] {
+        Ok([(FILE, text), (CONFIG_FILE, format!("{names:#}\n"))])
+    }
+
+    /// Writes [`Self::files`] into `dir`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        for (name, content) in self.files()? {
             let path = dir.join(name);
             std::fs::write(&path, content).map_err(Error::io(&path, "write"))?;
         }

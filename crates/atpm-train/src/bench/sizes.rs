@@ -42,7 +42,7 @@ pub(super) struct SizeArgs {
     /// Vocabulary; also for a config that takes its tokenizer's.
     #[arg(long, default_value_t = 8192)]
     vocab: usize,
-    /// What the operands of matrix products are rounded to.
+    /// What the operands of matrix products are rounded to; a config's `train.dtype` is not looked at.
     #[arg(long, value_parser = ["f32", "bf16"], default_value = "f32")]
     dtype: String,
 }
@@ -69,7 +69,7 @@ impl SizeArgs {
     /// # Errors
     /// One that this processor does not multiply in.
     pub(super) fn precision(&self) -> anyhow::Result<Precision> {
-        let precision = if self.dtype == "bf16" { Precision::Bf16 } else { Precision::F32 };
+        let precision = config::precision(&self.dtype);
         if precision.supported() {
             return Ok(precision);
         }

@@ -12,7 +12,7 @@ use super::token_losses::{self, TokenLosses};
 use crate::report::metrics::Evaluation;
 use crate::report::output;
 use crate::run::exit::user;
-use crate::training::evaluation::evaluate_with;
+use crate::training::evaluation::evaluate;
 use crate::training::signals::StopFlag;
 
 const EXAMPLES: &str = "\
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
     let mut rows = TokenLosses::new(args.tokens);
-    let evaluation = evaluate_with(
+    let evaluation = evaluate(
         &opened.model,
         &config,
         &opened.tokenizer,

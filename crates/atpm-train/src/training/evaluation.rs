@@ -16,26 +16,12 @@ use crate::report::metrics::{Evaluation, PositionLoss};
 const RANGES: [u32; 8] = [0, 1, 4, 16, 64, 256, 1024, 4096];
 
 /// Evaluates on `data.val`, at most `batches` batches (0 = all). Reads the model, changes nothing: training
-/// goes on with the same bits. `None` if `stop` was raised meanwhile.
+/// goes on with the same bits. `each` is shown every batch with its token losses, in nats and in the order of
+/// its targets. `None` if `stop` was raised meanwhile.
 ///
 /// # Errors
 /// Shards that cannot be read, or hold no token to predict.
 pub fn evaluate(
-    model: &Decoder,
-    config: &TextConfig,
-    tokenizer: &Arc<Tokenizer>,
-    batches: u64,
-    device: &Device,
-    stop: &StopFlag,
-) -> anyhow::Result<Option<Evaluation>> {
-    evaluate_with(model, config, tokenizer, batches, device, stop, |_, _| {})
-}
-
-/// [`evaluate`], and `each` is shown every batch with its token losses, in nats and in the order of its targets.
-///
-/// # Errors
-/// As [`evaluate`].
-pub fn evaluate_with(
     model: &Decoder,
     config: &TextConfig,
     tokenizer: &Arc<Tokenizer>,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::evaluation::evaluate;
 use super::inputs::Inputs;
 use super::rate::RateMeter;
-use super::setup::{Plan, Ready, TOKENIZER_FILE, TOKENIZER_NAMES};
+use super::setup::{Plan, Ready, TOKENIZER_FILE};
 use super::signals::StopFlag;
 use super::trainer::Trainer;
 use crate::checkpoint::{self, Contents, TrainState};
@@ -180,6 +180,7 @@ impl<'a> Session<'a> {
             run.eval().batches,
             self.trainer.device(),
             self.stop,
+            |_, _| {},
         )?;
         if let Some(evaluation) = &evaluation {
             self.progress.evaluation(number, evaluation);
@@ -279,13 +280,6 @@ fn tokenizer_files(plan: &Plan) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     if tokenizer_name(plan)? != TOKENIZER_FILE {
         return Ok(Vec::new());
     }
-    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-    plan.tokenizer.save(folder.path())?;
-    [TOKENIZER_FILE, TOKENIZER_NAMES]
-        .into_iter()
-        .map(|name| {
-            let bytes = std::fs::read(folder.path().join(name)).context("cannot read the saved tokenizer")?;
-            Ok((name.into(), bytes))
-        })
-        .collect()
+    let files = plan.tokenizer.files()?;
+    Ok(files.into_iter().map(|(name, text)| (name.into(), text.into_bytes())).collect())
 }

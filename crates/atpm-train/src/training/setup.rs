@@ -21,8 +21,6 @@ use crate::run::logging::Console;
 
 /// The tokenizer's name in run folders and checkpoints.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
-/// The file beside it that names its special tokens.
-pub const TOKENIZER_NAMES: &str = "tokenizer_config.json";
 
 /// A run whose settings are checked and whose sizes are known.
 #[derive(Debug)]

@@ -4,8 +4,7 @@
 use rayon::prelude::*;
 
 use super::{IGNORE, Sizes};
-use crate::elements::output;
-use crate::vector::{LANES, Mat, MatMut, Precision, Real, exp, fold, matmul, vectorize};
+use crate::vector::{LANES, Mat, MatMut, Precision, Real, exp, fold, matmul, unset, vectorize};
 
 /// Tokens of one block. Each block reads the weight twice and its gradient once more, so fewer
 /// tokens make the products wait for memory; more make the block's logits outgrow the cache.
@@ -78,7 +77,7 @@ fn for_each_block<T: Real>(inputs: &Inputs<'_, T>, mut body: impl FnMut(usize, &
     if vocabulary == 0 {
         return;
     }
-    let mut logits = output(tokens.min(TOKENS_PER_BLOCK) * vocabulary);
+    let mut logits = unset(tokens.min(TOKENS_PER_BLOCK) * vocabulary);
     let weight = Mat::dense(inputs.weight, vocabulary, width).t();
     for start in (0..tokens).step_by(TOKENS_PER_BLOCK) {
         let count = TOKENS_PER_BLOCK.min(tokens - start);

@@ -22,8 +22,8 @@ pub use cpu::TOKENS_PER_BLOCK;
 
 use candle_core::{DType, Tensor};
 
-use crate::elements::{Element, expect_shape, output, read, read_all, real_dtype, tensor, update, with_real};
-use crate::vector::Precision;
+use crate::elements::{Element, expect_shape, read, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::{Precision, unset};
 use crate::{Error, Result};
 
 const OP: &str = "cross_entropy";
@@ -57,7 +57,7 @@ fn forward_as<T: Element>(
     sizes: Sizes,
     precision: Precision,
 ) -> Result<Tensor> {
-    let mut losses = output::<T>(sizes.tokens);
+    let mut losses = unset::<T>(sizes.tokens);
     read(OP, targets, |targets: &[u32]| {
         read_all(OP, [x, weight], |[x, weight]| {
             cpu::forward(&cpu::Inputs { x, weight, targets, sizes, precision }, &mut losses);
@@ -98,7 +98,7 @@ fn forward_backward_as<T: Element>(
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
     let objective = cpu::Objective { scale, z_loss };
-    let (mut losses, mut dx) = (output::<T>(sizes.tokens), output::<T>(x.elem_count()));
+    let (mut losses, mut dx) = (unset::<T>(sizes.tokens), unset::<T>(x.elem_count()));
     read(OP, targets, |targets: &[u32]| {
         read_all(OP, [x, weight], |[x, weight]| {
             let inputs = cpu::Inputs { x, weight, targets, sizes, precision };

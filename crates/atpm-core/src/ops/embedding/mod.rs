@@ -15,7 +15,8 @@ mod tests;
 
 use candle_core::{DType, Tensor};
 
-use crate::elements::{Element, expect_shape, output, read, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result};
 
 const OP: &str = "embedding";
@@ -31,7 +32,7 @@ pub fn forward(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
 }
 
 fn forward_as<T: Element>(ids: &Tensor, table: &Tensor, width: usize) -> Result<Tensor> {
-    let mut y = output::<T>(ids.elem_count() * width);
+    let mut y = unset::<T>(ids.elem_count() * width);
     read(OP, ids, |ids: &[u32]| {
         read(OP, table, |table| {
             cpu::forward(ids, table, width, &mut y);

@@ -18,7 +18,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result};
 
 const OP: &str = "gated_norm";
@@ -33,7 +34,7 @@ pub fn forward(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<T
 }
 
 fn forward_as<T: Element>(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
-    let mut out = output::<T>(y.elem_count());
+    let mut out = unset::<T>(y.elem_count());
     read_all(OP, [y, gate, weight], |[y, gate, weight]| {
         cpu::forward(y, gate, weight, eps, &mut out);
         Ok(())
@@ -68,7 +69,7 @@ fn backward_as<T: Element>(
     dout: &Tensor,
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    let (mut dy, mut dgate) = (output::<T>(y.elem_count()), output::<T>(y.elem_count()));
+    let (mut dy, mut dgate) = (unset::<T>(y.elem_count()), unset::<T>(y.elem_count()));
     read_all(OP, [y, gate, weight, dout], |[y, gate, weight, dout]| {
         let inputs = cpu::Backward { y, gate, weight, eps, dout };
         update(OP, dweight, |dweight| {

@@ -23,7 +23,8 @@ mod tests;
 use candle_core::Tensor;
 
 use crate::blocks::add;
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result};
 
 const OP: &str = "gates";
@@ -60,7 +61,7 @@ pub fn forward(
 }
 
 fn forward_as<T: Element>(inputs: [&Tensor; 4], pins: Pins) -> Result<Tensor> {
-    let mut controls = output::<T>(inputs[0].elem_count());
+    let mut controls = unset::<T>(inputs[0].elem_count());
     read_all(OP, inputs, |[logits, a_log, dt_bias, bias]| {
         cpu::forward(&cpu::Inputs { logits, a_log, dt_bias, bias, pins }, &mut controls);
         Ok(())
@@ -93,7 +94,7 @@ pub fn backward(
 }
 
 fn backward_as<T: Element>(inputs: [&Tensor; 5], pins: Pins, sums: [&Tensor; 3]) -> Result<Tensor> {
-    let mut dlogits = output::<T>(inputs[0].elem_count());
+    let mut dlogits = unset::<T>(inputs[0].elem_count());
     let gradients = read_all(OP, inputs, |[logits, a_log, dt_bias, bias, dcontrols]| {
         let inputs = cpu::Inputs { logits, a_log, dt_bias, bias, pins };
         Ok(cpu::backward(&inputs, dcontrols, &mut dlogits))

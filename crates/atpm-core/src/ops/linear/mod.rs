@@ -17,8 +17,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
-use crate::vector::Precision;
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::{Precision, unset};
 use crate::{Error, Result};
 use cpu::Sizes;
 
@@ -72,7 +72,7 @@ pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor, precision: Pre
 }
 
 fn forward_as<T: Element>(sizes: Sizes, x: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tensor> {
-    let mut y = output::<T>(sizes.rows * sizes.outputs);
+    let mut y = unset::<T>(sizes.rows * sizes.outputs);
     read_all(OP, [x, weight], |[x, weight]| {
         cpu::forward(sizes, x, weight, &mut y, precision);
         Ok(())
@@ -86,7 +86,7 @@ fn backward_input_as<T: Element>(
     dy: &Tensor,
     precision: Precision,
 ) -> Result<Tensor> {
-    let mut dx = output::<T>(sizes.rows * sizes.inputs);
+    let mut dx = unset::<T>(sizes.rows * sizes.inputs);
     read_all(OP, [weight, dy], |[weight, dy]| {
         cpu::backward_input(sizes, weight, dy, &mut dx, T::zero(), precision);
         Ok(())

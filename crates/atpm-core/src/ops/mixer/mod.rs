@@ -28,7 +28,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result, Segments};
 pub use cpu::CHUNK;
 use cpu::{NORM_EPS, Sizes};
@@ -161,10 +162,10 @@ fn forward_as<T: Element>(
     let Sizes { batch, tokens, heads, address, .. } = *sizes;
     let entity = sizes.entity();
     let state_len = batch * heads * address * entity;
-    let mut y = output::<T>(batch * tokens * heads * entity);
-    let mut state = output::<T>(state_len);
-    let mut chunk_states = output::<T>(if save { state_len * sizes.chunks() } else { 0 });
-    let mut address_norm = output::<T>(batch * heads);
+    let mut y = unset::<T>(batch * tokens * heads * entity);
+    let mut state = unset::<T>(state_len);
+    let mut chunk_states = unset::<T>(if save { state_len * sizes.chunks() } else { 0 });
+    let mut address_norm = unset::<T>(batch * heads);
     with_inputs(inputs, |slices| {
         let mut outputs = cpu::Outputs {
             y: &mut y,
@@ -196,9 +197,9 @@ fn backward_as<T: Element>(
     dtransport: &Transport,
 ) -> Result<Gradients> {
     let Sizes { batch, tokens, heads, address, .. } = *sizes;
-    let mut dx = output::<T>(batch * tokens * heads * sizes.channels());
-    let mut dcontrols = output::<T>(batch * tokens * 5 * heads);
-    let mut dinitial = output::<T>(batch * heads * address * sizes.entity());
+    let mut dx = unset::<T>(batch * tokens * heads * sizes.channels());
+    let mut dcontrols = unset::<T>(batch * tokens * 5 * heads);
+    let mut dinitial = unset::<T>(batch * heads * address * sizes.entity());
     let Transport { a_key, a_value, c } = dtransport;
     let no_gradient = dy; // stands in where there is no gradient of the final state; not read
     with_inputs(inputs, |slices| {

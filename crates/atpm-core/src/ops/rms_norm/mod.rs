@@ -16,7 +16,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result};
 
 const OP: &str = "rms_norm";
@@ -31,7 +32,7 @@ pub fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 }
 
 fn forward_as<T: Element>(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
-    let mut y = output::<T>(x.elem_count());
+    let mut y = unset::<T>(x.elem_count());
     read_all(OP, [x, weight], |[x, weight]| {
         cpu::forward(x, weight, eps, &mut y);
         Ok(())
@@ -69,7 +70,7 @@ fn backward_as<T: Element>(
     residual: Option<&Tensor>,
     dweight: &Tensor,
 ) -> Result<Tensor> {
-    let mut dx = output::<T>(x.elem_count());
+    let mut dx = unset::<T>(x.elem_count());
     read_all(OP, [x, weight, dy, residual.unwrap_or(dy)], |[x, weight, dy, bypass]| {
         let inputs = cpu::Backward { x, weight, eps, dy, residual: residual.map(|_| bypass) };
         update(OP, dweight, |dweight| {

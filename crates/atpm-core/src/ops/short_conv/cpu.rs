@@ -9,8 +9,7 @@ use rayon::prelude::*;
 use super::{MAX_WIDTH, Sizes};
 use crate::Segments;
 use crate::blocks::{add, add_partials};
-use crate::elements::output;
-use crate::vector::{Real, arch, sigmoid, vectorize};
+use crate::vector::{Real, arch, sigmoid, unset, vectorize};
 
 /// Tokens of one block; backward computes `W − 1` tokens beyond it once more.
 const TOKENS_PER_BLOCK: usize = 128;
@@ -166,7 +165,7 @@ fn backward_block<T: Real, const W: usize>(
     let channels = row.zeros.len();
     let past = first + dx.len() / channels;
     // Token t's dpre is in slot t mod W: the W of them that one dx needs are there together.
-    let mut ring = output::<T>(W * channels);
+    let mut ring = unset::<T>(W * channels);
     let mut next = first;
     for (index, dx) in dx.chunks_exact_mut(channels).enumerate() {
         let token = first + index;
@@ -209,7 +208,7 @@ fn backward_state<T: Real, const W: usize>(
     dstate.par_chunks_mut((W - 1) * channels).enumerate().for_each(|(row, dstate)| {
         dstate.fill(T::zero());
         let row = Row::<T, W>::new(inputs, row, &zeros);
-        let mut dpre = output::<T>(channels);
+        let mut dpre = unset::<T>(channels);
         for token in 0..row.starts.first().copied().unwrap_or(row.tokens).min(W - 1) {
             preactivation_gradient(weight, row.window(token), row.of(gradients.dy, token), &mut dpre);
             for (slot, dstate) in dstate.chunks_exact_mut(channels).enumerate().skip(token) {
@@ -300,7 +299,7 @@ impl<'a, T: Real, const W: usize> Row<'a, T, W> {
 /// The weight as `[W,C]`, so that channels lie side by side.
 fn by_tap<T: Real>(inputs: &Inputs<'_, T>) -> Vec<T> {
     let Sizes { channels, width, .. } = inputs.sizes;
-    let mut weight = output(width * channels);
+    let mut weight = unset(width * channels);
     for (channel, taps) in inputs.weight.chunks_exact(width).enumerate() {
         for (tap, &value) in taps.iter().enumerate() {
             weight[tap * channels + channel] = value;

@@ -19,7 +19,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, update, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
+use crate::vector::unset;
 use crate::{Error, Result, Segments};
 
 const OP: &str = "short_conv";
@@ -52,7 +53,7 @@ fn forward_as<T: Element>(
     segments: &Segments,
     sizes: Sizes,
 ) -> Result<(Tensor, Tensor)> {
-    let (mut y, mut last) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
+    let (mut y, mut last) = (unset::<T>(x.elem_count()), unset::<T>(sizes.state_elements()));
     read_all(OP, [x, weight, state.unwrap_or(x)], |[x, weight, given]| {
         let state = state.map(|_| given);
         cpu::forward(&cpu::Inputs { x, weight, state, segments, sizes }, &mut y, &mut last);
@@ -93,7 +94,7 @@ fn backward_as<T: Element>(
     dfinal: Option<&Tensor>,
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    let (mut dx, mut dstate) = (output::<T>(x.elem_count()), output::<T>(sizes.state_elements()));
+    let (mut dx, mut dstate) = (unset::<T>(x.elem_count()), unset::<T>(sizes.state_elements()));
     let tensors = [x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x)];
     read_all(OP, tensors, |[x, weight, given, dy, last]| {
         let inputs = cpu::Inputs { x, weight, state: state.map(|_| given), segments, sizes };

@@ -16,7 +16,8 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::elements::{Element, expect_shape, output, read_all, real_dtype, tensor, with_real};
+use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, with_real};
+use crate::vector::unset;
 use crate::{Error, Result};
 
 const OP: &str = "swiglu";
@@ -31,7 +32,7 @@ pub fn forward(x: &Tensor) -> Result<Tensor> {
 }
 
 fn forward_as<T: Element>(x: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
-    let mut out = output::<T>(x.elem_count() / 2);
+    let mut out = unset::<T>(x.elem_count() / 2);
     read_all(OP, [x], |[x]| {
         cpu::forward(x, last(&shape), &mut out);
         Ok(())
@@ -50,7 +51,7 @@ pub fn backward(x: &Tensor, dout: &Tensor) -> Result<Tensor> {
 }
 
 fn backward_as<T: Element>(x: &Tensor, dout: &Tensor, width: usize) -> Result<Tensor> {
-    let mut dx = output::<T>(x.elem_count());
+    let mut dx = unset::<T>(x.elem_count());
     read_all(OP, [x, dout], |[x, dout]| {
         cpu::backward(x, dout, width, &mut dx);
         Ok(())

@@ -21,7 +21,7 @@ use atpm_data::{DataConfig, TextConfig};
 use atpm_model::ModelConfig;
 
 pub use load::load;
-pub use sections::{Checkpoint, Eval, Optimizer, Report, Schedule, ScheduleKind, Train};
+pub use sections::{Checkpoint, Eval, Optimizer, Report, Schedule, ScheduleKind, Train, precision};
 pub use tokenizer::TokenizerSpec;
 
 use sections::Sections;

@@ -51,7 +51,7 @@ pub struct Train {
 impl Train {
     /// The precision of matrix products that was asked for.
     pub fn precision(&self) -> Precision {
-        if self.dtype == "bf16" { Precision::Bf16 } else { Precision::F32 }
+        precision(&self.dtype)
     }
 
     /// The step after which this run ends.
@@ -63,6 +63,11 @@ impl Train {
     pub fn tokens_per_step(&self) -> u64 {
         (self.rows * self.tokens * self.accumulate) as u64
     }
+}
+
+/// The precision that a checked `dtype`, `f32` or `bf16`, stands for.
+pub fn precision(dtype: &str) -> Precision {
+    if dtype == "bf16" { Precision::Bf16 } else { Precision::F32 }
 }
 
 /// `[optimizer]`

@@ -181,9 +181,11 @@ fn backward_block<T: Real, const W: usize>(
         let limit = row.end_of_document(token);
         let reached = array::from_fn(|tap| {
             let at = token + W - 1 - tap;
-            if at < limit { &ring[at % W * channels..][..channels] } else { row.zeros }
+            if at < limit { &ring[at % W * channels..][..channels] } else { &row.zeros[..channels] }
         });
-        weighted_sum(weight, reached, dx);
+        for (channel, dx) in dx.iter_mut().enumerate() {
+            *dx = weighted_sum(weight, reached, channel);
+        }
         if let Some(dfinal) = gradients.dfinal
             && limit == row.tokens
             && token + W > row.tokens
@@ -315,9 +317,10 @@ fn rows<T, const W: usize>(array: &[T], width: usize) -> [&[T]; W] {
 /// `y = silu(Σ_j w_j ⊙ x_j)`.
 #[inline(always)]
 fn convolve<T: Real, const W: usize>(weight: [&[T]; W], window: [&[T]; W], y: &mut [T]) {
-    weighted_sum(weight, window, y);
-    for y in y {
-        *y = *y * sigmoid(*y);
+    let (weight, window) = (weight.map(|w| &w[..y.len()]), window.map(|x| &x[..y.len()]));
+    for (channel, y) in y.iter_mut().enumerate() {
+        let sum = weighted_sum(weight, window, channel);
+        *y = sum * sigmoid(sum);
     }
 }
 
@@ -329,25 +332,24 @@ fn preactivation_gradient<T: Real, const W: usize>(
     dy: &[T],
     dpre: &mut [T],
 ) {
-    weighted_sum(weight, window, dpre);
-    for (dpre, &dy) in dpre.iter_mut().zip(dy) {
-        let open = sigmoid(*dpre);
-        *dpre = dy * open * dpre.mul_add(T::one() - open, T::one());
+    let channels = dpre.len();
+    let (weight, window) = (weight.map(|w| &w[..channels]), window.map(|x| &x[..channels]));
+    for ((channel, dpre), &dy) in dpre.iter_mut().enumerate().zip(dy) {
+        let sum = weighted_sum(weight, window, channel);
+        let open = sigmoid(sum);
+        *dpre = dy * open * sum.mul_add(T::one() - open, T::one());
     }
 }
 
-/// `sum = Σ_j w_j ⊙ x_j`.
+/// `Σ_j w_j x_j` of one channel. In one loop with what is made of it, so that loads that miss the cache
+/// overlap with the exponentials of the channels before.
 #[inline(always)]
-fn weighted_sum<T: Real, const W: usize>(weight: [&[T]; W], terms: [&[T]; W], sum: &mut [T]) {
-    let channels = sum.len();
-    let (weight, terms) = (weight.map(|w| &w[..channels]), terms.map(|x| &x[..channels]));
-    for (channel, sum) in sum.iter_mut().enumerate() {
-        let mut total = weight[0][channel] * terms[0][channel];
-        for tap in 1..W {
-            total = weight[tap][channel].mul_add(terms[tap][channel], total);
-        }
-        *sum = total;
+fn weighted_sum<T: Real, const W: usize>(weight: [&[T]; W], terms: [&[T]; W], channel: usize) -> T {
+    let mut sum = weight[0][channel] * terms[0][channel];
+    for tap in 1..W {
+        sum = weight[tap][channel].mul_add(terms[tap][channel], sum);
     }
+    sum
 }
 
 /// `dweight_j += dpre ⊙ x_j`.

@@ -29,6 +29,12 @@ impl<T> Band<'_, T> {
         // other band, and `&mut self` keeps this band from handing out a second view.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride), self.width) }
     }
+
+    /// Asks for a row that will be written soon.
+    #[inline(always)]
+    pub fn prefetch(&mut self, row: usize) {
+        super::prefetch(self.row_mut(row));
+    }
 }
 
 /// Splits a row-major buffer of `rows` rows of `bands × width` elements into its column bands.

@@ -51,6 +51,18 @@ impl<'a, T> Mat<'a, T> {
         Self::rows(data, rows, columns, columns)
     }
 
+    /// Rows.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.rows
+    }
+
+    /// Columns.
+    #[must_use]
+    pub fn column_count(&self) -> usize {
+        self.columns
+    }
+
     /// The rows and columns in these ranges, no copy.
     ///
     /// # Panics
@@ -101,6 +113,19 @@ impl<'a, T> MatMut<'a, T> {
     #[track_caller]
     pub fn dense(data: &'a mut [T], rows: usize, columns: usize) -> Self {
         Self::rows(data, rows, columns, columns)
+    }
+
+    /// The rows and columns in these ranges, to be written.
+    ///
+    /// # Panics
+    /// If a range goes past the end.
+    #[must_use]
+    #[track_caller]
+    pub fn block(&mut self, rows: Range<usize>, columns: Range<usize>) -> MatMut<'_, T> {
+        assert!(rows.end <= self.rows && columns.end <= self.columns, "a block past the end of its matrix");
+        let start = rows.start * self.row_stride + columns.start;
+        let data = self.data.get_mut(start..).unwrap_or_default();
+        MatMut { data, rows: rows.len(), columns: columns.len(), row_stride: self.row_stride }
     }
 }
 

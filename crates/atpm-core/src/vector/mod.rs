@@ -17,7 +17,7 @@ mod packed;
 pub use block::{product, transpose};
 pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
 pub use matrix::{Mat, MatMut, Precision, matmul};
-pub(crate) use memory::unset;
+pub(crate) use memory::{prefetch, unset};
 
 /// The two element types that ops compute in. f64 exists to check f32's written gradients.
 pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Debug + 'static {

@@ -7,14 +7,15 @@
 mod chunk;
 mod geometry;
 mod solve;
+mod triangle;
 
 pub(super) use geometry::NORM_EPS;
 
 use rayon::prelude::*;
 
 use crate::Segments;
-use crate::vector::Real;
 use crate::vector::bands::{self, Band};
+use crate::vector::{Real, prefetch};
 use chunk::Chunk;
 use geometry::{Geometry, WeightGradients, Weights};
 
@@ -170,16 +171,32 @@ impl<T: Real> Workspace<T> {
         }
     }
 
-    /// Fills controls and geometry of one chunk; returns `Σ‖d‖`.
-    fn prepare(&mut self, sizes: &Sizes, inputs: &Inputs<'_, T>, at: Head, chunk_idx: usize) -> f64 {
+    /// Fills controls and geometry of one chunk; returns `Σ‖d‖`. Calls `ahead` once for every token of the
+    /// chunk, to ask for what comes next: a head's rows lie too far apart for the processor to guess.
+    fn prepare(
+        &mut self,
+        sizes: &Sizes,
+        inputs: &Inputs<'_, T>,
+        at: Head,
+        chunk_idx: usize,
+        ahead: impl FnMut(usize),
+    ) -> f64 {
         self.controls.load(sizes, inputs, at, chunk_idx);
         let first = sizes.token_range(chunk_idx).start;
         let row = |t: usize| inputs.row(sizes, at, first + t);
-        self.geometry.forward(sizes, row, &self.controls)
+        self.geometry.forward(sizes, row, ahead, &self.controls)
     }
 }
 
 impl<'a, T> Inputs<'a, T> {
+    /// Asks for what one head reads at one token, if there is such a token.
+    #[inline(always)]
+    fn prefetch(&self, sizes: &Sizes, at: Head, token: usize) {
+        if token < sizes.tokens {
+            prefetch(self.row(sizes, at, token));
+        }
+    }
+
     /// What one head reads at one token.
     #[inline(always)]
     fn row(&self, sizes: &Sizes, at: Head, token: usize) -> &'a [T] {
@@ -258,10 +275,13 @@ fn forward_head<T: Real>(
         if let Some(saved) = saved.next() {
             saved.copy_from_slice(state);
         }
-        norms += workspace.prepare(sizes, inputs, at, chunk_idx);
+        let range = sizes.token_range(chunk_idx);
+        norms += workspace.prepare(sizes, inputs, at, chunk_idx, |t| {
+            inputs.prefetch(sizes, at, range.end + t);
+            y.prefetch(range.start + t);
+        });
         let Workspace { geometry, chunk, controls, .. } = workspace;
         chunk.forward(sizes, geometry, controls, state);
-        let range = sizes.token_range(chunk_idx);
         for (token, row) in range.zip(chunk.y.chunks_exact(sizes.entity())) {
             y.row_mut(token).copy_from_slice(row);
         }
@@ -361,11 +381,17 @@ fn backward_head<T: Real>(
     workspace.geometry.load_weights(sizes, weights);
     for chunk_idx in (0..sizes.chunks()).rev() {
         let range = sizes.token_range(chunk_idx);
-        workspace.prepare(sizes, inputs, at, chunk_idx);
-        let Workspace { geometry, chunk, controls, dcontrols } = workspace;
         let dy = |t: usize| {
             &dy[((at.row * sizes.tokens + range.start + t) * sizes.heads + at.head) * entity..][..entity]
         };
+        workspace.prepare(sizes, inputs, at, chunk_idx, |t| {
+            if let Some(before) = range.start.checked_sub(sizes.chunk) {
+                inputs.prefetch(sizes, at, before + t);
+            }
+            prefetch(dy(t));
+            dx.prefetch(range.start + t);
+        });
+        let Workspace { geometry, chunk, controls, dcontrols } = workspace;
         let state = &chunk_states[chunk_idx * sizes.state()..][..sizes.state()];
         let grads = chunk.backward(sizes, geometry, controls, state, dy, dstate, dcontrols);
         let mut dweights =

@@ -18,11 +18,11 @@
 )]
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask16, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cvtne2ps_pbh,
-    _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps,
-    _mm512_permutexvar_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_shuffle_i32x4, _mm512_storeu_si512, _mm512_unpackhi_epi32, _mm512_unpackhi_epi64,
-    _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
+    __m512, __m512bh, __m512i, __mmask16, _MM_HINT_T0, _mm_prefetch, _mm512_castps_si512,
+    _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512,
+    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_set1_epi32,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64,
 };
 use std::mem::transmute;
 
@@ -111,7 +111,17 @@ impl Lines {
         let from = self.start.add(line * self.stride + position);
         _mm512_maskz_loadu_ps(first_lanes(self.length - position), from)
     }
+
+    /// Asks for an element that will be loaded soon, if there is one; the processor guesses what follows within
+    /// a line, but not where the next line begins.
+    #[inline(always)]
+    unsafe fn prefetch(&self, line: usize, position: usize) {
+        _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(line * self.stride + position).cast());
+    }
 }
+
+/// Lines across `k` that are asked for before they are packed.
+const LINES_AHEAD: usize = 16;
 
 /// A mask of the first `count` lanes, all 16 if there are more.
 #[inline(always)]
@@ -126,6 +136,10 @@ unsafe fn pack_along<W: Word>(source: Lines, words: usize, out: *mut i32) {
         for word in (0..words).step_by(LANES) {
             let position = word * W::DEPTH;
             let packed = W::along(source.load(line, position), source.load(line, position + LANES));
+            source.prefetch(line + 1, position);
+            if W::DEPTH == 2 {
+                source.prefetch(line + 1, position + LANES);
+            }
             _mm512_storeu_si512(out.add(line * words + word).cast(), packed);
         }
     }
@@ -139,6 +153,9 @@ unsafe fn pack_across<W: Word>(source: Lines, words: usize, width: usize, out: *
         for first in (0..width).step_by(LANES) {
             let line = word * W::DEPTH;
             let packed = W::across(source.load(line, first), source.load(line + 1, first));
+            for ahead in 0..W::DEPTH {
+                source.prefetch(line + LINES_AHEAD + ahead, first);
+            }
             _mm512_storeu_si512(out.add(word * out_stride + first).cast(), packed);
         }
     }
@@ -239,6 +256,12 @@ unsafe fn rows_times_strip<W: Word>(rows: usize, words: usize, left: Left, right
 /// `M` rows of one strip, in registers.
 #[inline(always)]
 unsafe fn tile<W: Word, const M: usize>(words: usize, left: Left, right: *const i32, out: Out) {
+    // The tile's own lines of `C` are needed last, and are rarely in the cache before.
+    for row in 0..M {
+        let line = out.start.wrapping_add(row * out.stride);
+        _mm_prefetch::<_MM_HINT_T0>(line.cast());
+        _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(LANES).cast());
+    }
     let mut sums = [[_mm512_setzero_ps(); 2]; M];
     for word in 0..words {
         let b = right.add(word * STRIP);

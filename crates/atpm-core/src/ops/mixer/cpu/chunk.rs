@@ -10,13 +10,12 @@
 //! Y = γ Q E0 + B U                      E1 = γ_c E0 + Dᵀ(tail U)
 //! ```
 //!
-//! `S` and `Q` are stacked (`[2c,S]`), so that `M` and `B`, and every product with them, are one
-//! call. Decays are formed from differences of `g` kept in f64 and masked by index, so `log α` may be
+//! `S` and `Q` are stacked (`[2c,S]`), so that what treats them alike is one call. Products with a
+//! triangle leave out the blocks that are zero. Decays are formed from differences of `g` kept in f64 and masked by index, so `log α` may be
 //! 0, −60 or a document start (−1e3) without loss of digits.
 
 use super::geometry::Geometry;
-use super::solve;
-use super::{Controls, Sizes};
+use super::{Controls, Sizes, solve, triangle};
 use crate::vector::{Mat, MatMut, Real, dot, exp, product, transpose, vectorize};
 
 /// Buffers of one chunk; what forward leaves in them, backward reads.
@@ -24,9 +23,10 @@ pub(super) struct Chunk<T> {
     /// `[c]`: γ and tail.
     gamma: Vec<T>,
     tail: Vec<T>,
-    /// `[c,c]`: Γ on and below the diagonal; above it, unset.
+    /// `[c,c]`: Γ on and below the diagonal; above it, of no meaning.
     decay: Vec<T>,
-    /// `[2c,c]`: `M` and below it `B`, zeros outside their triangles.
+    /// `[2c,c]`: `M` and below it `B`; outside their triangles, zeros in the diagonal's blocks and unset
+    /// beyond them.
     mb: Vec<T>,
     /// `[2c,D]`: `S E0` and below it `Q E0`.
     read: Vec<T>,
@@ -50,7 +50,7 @@ struct Gradients<T> {
     drdy: Vec<T>,
     /// `[c,D]`: `D dE1`, before and after the factor tail.
     from_state: Vec<T>,
-    /// `[2c,c]`: of `M` and `B`.
+    /// `[2c,c]`: of `M` and `B`, as they are stored.
     dmb: Vec<T>,
     /// `[c]`, f64: of `g`.
     dg: Vec<f64>,
@@ -107,7 +107,7 @@ impl<T: Real> Chunk<T> {
         let (c, entity) = (controls.tokens, sizes.entity());
         let lower = Mat::dense(&self.mb[c * c..], c, c);
         let y = MatMut::dense(&mut self.y, c, entity);
-        product(y, T::one(), lower, Mat::dense(&self.u, c, entity));
+        triangle::lower_times(y, lower, Mat::dense(&self.u, c, entity));
         let d = Mat::dense(&geometry.d, c, sizes.address);
         let state = MatMut::dense(state, sizes.address, entity);
         product(state, self.gamma[c - 1], d.t(), Mat::dense(&self.tail_u, c, entity));
@@ -124,7 +124,10 @@ impl<T: Real> Chunk<T> {
         let (c, address, entity) = (controls.tokens, sizes.address, sizes.entity());
         let sq = Mat::dense(&geometry.sq, 2 * c, address);
         let d = transposed(&geometry.d, c, address, &mut self.transposed);
-        product(MatMut::dense(&mut self.mb, 2 * c, c), T::zero(), sq, d);
+        for half in [0..c, c..2 * c] {
+            let mut mb = MatMut::dense(&mut self.mb, 2 * c, c);
+            triangle::lower_of_product(mb.block(half.clone(), 0..c), sq.block(half, 0..address), d);
+        }
         let state = Mat::dense(state, address, entity);
         product(MatMut::dense(&mut self.read, 2 * c, entity), T::zero(), sq, state);
         vectorize!(self.apply_decay(controls));
@@ -144,11 +147,16 @@ impl<T: Real> Chunk<T> {
         }
         let (m, b) = self.mb[..2 * c * c].split_at_mut(c * c);
         for (t, (m, b)) in m.chunks_exact_mut(c).zip(b.chunks_exact_mut(c)).enumerate() {
-            let decay = &mut self.decay[t * c..][..=t];
+            let width = triangle::row_width(t, c);
+            let decay = &mut self.decay[t * c..][..width];
+            let (m, b) = (&mut m[..width], &mut b[..width]);
             for (decay, &g_i) in decay.iter_mut().zip(g.iter()) {
-                *decay = exp(T::of(g[t] - g_i));
+                // In the diagonal's block, tokens after `t` are here only to fill vectors: their gap would
+                // overflow. Written so that a NaN stays one.
+                let gap = g[t] - g_i;
+                *decay = exp(T::of(if gap > 0.0 { 0.0 } else { gap }));
             }
-            for (((m, b), &decay), _) in m.iter_mut().zip(b.iter_mut()).zip(decay.iter()).zip(0..=t) {
+            for ((m, b), &decay) in m.iter_mut().zip(b.iter_mut()).zip(decay.iter()) {
                 *m = *m * decay;
                 *b = *b * decay;
             }
@@ -190,7 +198,7 @@ impl<T: Real> Chunk<T> {
     ) -> ChunkGradients<'_, T> {
         let (c, address, entity) = (controls.tokens, sizes.address, sizes.entity());
         self.residuals_and_updates(sizes, geometry, controls, state);
-        let (one, zero) = (T::one(), T::zero());
+        let zero = T::zero();
         let d = Mat::dense(&geometry.d, c, address);
         let sq = Mat::dense(&geometry.sq, 2 * c, address);
         let grads = &mut self.backward;
@@ -214,7 +222,7 @@ impl<T: Real> Chunk<T> {
         grads.dg[c - 1] += state_decay;
         let lower = Mat::dense(&self.mb[c * c..], c, c);
         let dy_matrix = Mat::dense(dy_rows, c, entity);
-        product(MatMut::dense(&mut grads.dz, c, entity), one, lower.t(), dy_matrix);
+        triangle::upper_times(MatMut::dense(&mut grads.dz, c, entity), lower.t(), dy_matrix);
 
         // Z by the transposed solve; dR = Ω Z is the entity's direct gradient.
         vectorize!({
@@ -225,10 +233,14 @@ impl<T: Real> Chunk<T> {
             }
         });
 
-        // dM = −dR Uᵀ and dB = dY Uᵀ in one product, then their share in g and in S Dᵀ, Q Dᵀ.
+        // dM = −dR Uᵀ and dB = dY Uᵀ, then their share in g and in S Dᵀ, Q Dᵀ.
+        let halves = || [0..c, c..2 * c];
         let drdy = Mat::dense(&grads.drdy, 2 * c, entity);
         let u = transposed(&self.u, c, entity, &mut self.transposed);
-        product(MatMut::dense(&mut grads.dmb, 2 * c, c), zero, drdy, u);
+        for half in halves() {
+            let mut dmb = MatMut::dense(&mut grads.dmb, 2 * c, c);
+            triangle::lower_of_product(dmb.block(half.clone(), 0..c), drdy.block(half, 0..entity), u);
+        }
         vectorize!({
             decay_gradients(c, &self.mb, &self.decay, &mut grads.dmb, &mut grads.dg);
             scale_by_gamma(c, entity, &self.gamma, &self.read, &mut grads.drdy, &mut grads.dg);
@@ -239,11 +251,16 @@ impl<T: Real> Chunk<T> {
         let drdy = Mat::dense(&grads.drdy, 2 * c, entity);
         let state = transposed(state, address, entity, &mut self.transposed);
         product(MatMut::dense(&mut grads.dsq, 2 * c, address), zero, drdy, state);
-        product(MatMut::dense(&mut grads.dsq, 2 * c, address), one, dmb, d);
         let tail_u = Mat::dense(&self.tail_u, c, entity);
         let dstate_t = transposed(dstate, address, entity, &mut self.transposed);
         product(MatMut::dense(&mut grads.dd, c, address), zero, tail_u, dstate_t);
-        product(MatMut::dense(&mut grads.dd, c, address), one, dmb.t(), sq);
+        for half in halves() {
+            let dmb = dmb.block(half.clone(), 0..c);
+            let mut dsq = MatMut::dense(&mut grads.dsq, 2 * c, address);
+            triangle::lower_times(dsq.block(half.clone(), 0..address), dmb, d);
+            let dd = MatMut::dense(&mut grads.dd, c, address);
+            triangle::upper_times(dd, dmb.t(), sq.block(half, 0..address));
+        }
         product(MatMut::dense(dstate, address, entity), self.gamma[c - 1], sq.t(), drdy);
 
         // d(log α)_t = Σ_{t' ≥ t} dg_t'.
@@ -290,7 +307,7 @@ fn beta_gradients<T: Real>(c: usize, sizes: &Sizes, z: &[T], r: &[T], dcontrols:
 }
 
 /// Adds `Σ_i W_ti − Σ_i W_it` to `dg_t`, `W = dM⊙M + dB⊙B`, and turns `dM, dB` into the gradients of
-/// `S Dᵀ, Q Dᵀ`: times Γ, zero outside the triangles.
+/// `S Dᵀ, Q Dᵀ`: times Γ, zero above the diagonal in its blocks.
 #[inline(always)]
 fn decay_gradients<T: Real>(c: usize, mb: &[T], decay: &[T], dmb: &mut [T], dg: &mut [f64]) {
     let (m, b) = mb[..2 * c * c].split_at(c * c);
@@ -299,6 +316,7 @@ fn decay_gradients<T: Real>(c: usize, mb: &[T], decay: &[T], dmb: &mut [T], dg: 
         let row = t * c..t * c + t + 1;
         let triangle = dm[row.clone()].iter_mut().zip(&mut db[row.clone()]);
         let known = m[row.clone()].iter().zip(&b[row.clone()]).zip(&decay[row.clone()]);
+        let width = triangle::row_width(t, c);
         let mut row_sum = 0.0;
         for (((dm, db), ((&m, &b), &decay)), dg) in triangle.zip(known).zip(dg.iter_mut()) {
             let w = dm.mul_add(m, *db * b).wide();
@@ -308,8 +326,8 @@ fn decay_gradients<T: Real>(c: usize, mb: &[T], decay: &[T], dmb: &mut [T], dg: 
             *db = *db * decay;
         }
         dg[t] += row_sum;
-        dm[t * c + t..(t + 1) * c].fill(T::zero());
-        db[t * c + t + 1..(t + 1) * c].fill(T::zero());
+        dm[t * c + t..t * c + width].fill(T::zero());
+        db[t * c + t + 1..t * c + width].fill(T::zero());
     }
 }
 

@@ -125,24 +125,32 @@ impl<T: Real> Geometry<T> {
     }
 
     /// Fills the geometry of one chunk. `row(t)` is what the head reads at token `t`:
-    /// `[q; s_raw; k; v]`. Returns `Σ‖d‖`.
+    /// `[q; s_raw; k; v]`; `ahead(t)` is called along the way. Returns `Σ‖d‖`.
     pub(super) fn forward<'a>(
         &mut self,
         sizes: &Sizes,
         row: impl Fn(usize) -> &'a [T],
+        ahead: impl FnMut(usize),
         controls: &Controls<T>,
     ) -> f64 {
         let c = controls.tokens;
-        vectorize!(self.normalize(sizes, row, c));
+        vectorize!(self.normalize(sizes, row, ahead, c));
         self.propose(sizes, c);
         vectorize!(self.transport(sizes, controls))
     }
 
     #[inline(always)]
-    fn normalize<'a>(&mut self, sizes: &Sizes, row: impl Fn(usize) -> &'a [T], c: usize) {
+    fn normalize<'a>(
+        &mut self,
+        sizes: &Sizes,
+        row: impl Fn(usize) -> &'a [T],
+        mut ahead: impl FnMut(usize),
+        c: usize,
+    ) {
         let Sizes { address, key, .. } = *sizes;
         let entity = sizes.entity();
         for t in 0..c {
+            ahead(t);
             let (query, rest) = row(t).split_at(address);
             let (source, content) = rest.split_at(address);
             let scales = &mut self.scales[t];

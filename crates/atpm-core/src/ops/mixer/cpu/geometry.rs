@@ -12,6 +12,7 @@
 
 use super::chunk::ChunkGradients;
 use super::{Controls, Sizes};
+use crate::blocks::add;
 use crate::vector::bands::Band;
 use crate::vector::{Mat, MatMut, Real, dot, product, transpose, vectorize};
 
@@ -364,9 +365,7 @@ impl<T: Real> Geometry<T> {
             let (dunit_key, dunit_value) = self.dunit[t * entity..][..entity].split_at(key);
             unscaled(unit_key, dunit_key, key_scale, T::of(key as f64), dk);
             unscaled(unit_value, dunit_value, value_scale, T::of((entity - key) as f64), dv);
-            for (dx, &direct) in dk.iter_mut().chain(dv.iter_mut()).zip(&de[t * entity..][..entity]) {
-                *dx = *dx + direct;
-            }
+            add(&de[t * entity..][..entity], dcontent);
         }
     }
 }

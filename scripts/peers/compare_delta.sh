@@ -18,7 +18,7 @@ peer=$("$python" "$here/torch_delta.py" --threads "$threads" "${sizes[@]}")
 import json, sys
 
 ours, peer = map(json.loads, sys.argv[1:])
-seconds = sum(row["seconds"] for row in ours["ops"] if row["op"] == "mixer")
+seconds = sum(row["seconds"] for row in ours["table"]["ops"] if row["op"] == "mixer")
 for name, time in [("atpm-train, mixer", seconds), (peer["peer"], peer["seconds"])]:
     print(f"{name:44} {1e3 * time:10.1f} ms forward and backward")
 print(f"{'ratio':44} {peer['seconds'] / seconds:10.1f}")

@@ -4,7 +4,9 @@
 
 Times `torch_chunk_gated_delta_rule`, the form that transformers' Qwen3-Next runs where no GPU kernel is
 installed, in f32 at S = K. Prints one JSON line: seconds (forward and backward, median), forward_seconds,
-peak_rss_bytes. Our mixer does more: it keeps two blocks in one state, and transports the write address.
+peak_rss_bytes. Its speed depends on transformers' version, which the line names: 4.57 substitutes row by row in
+Python, 5.24 solves a triangular system. Our mixer does more: it keeps two blocks in one state, and transports the
+write address.
 """
 
 import argparse

@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn every_element_is_the_dot_product_of_its_vectors() {
         let mut random = Random::new(5);
-        for rows in 1..=9 {
+        for rows in [1, 2, 3, 5, 7, 12] {
             for (columns, depth) in [(1, 1), (3, 15), (4, 16), (5, 17), (70, 100), (33, 9000), (300, 512)] {
                 let a = numbers(&mut random, rows * (depth + 3));
                 let b = numbers(&mut random, columns * (depth + 1));

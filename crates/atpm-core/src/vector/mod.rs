@@ -58,17 +58,20 @@ impl Real for f32 {
         f64::from(self)
     }
     fn matmul(c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>, precision: Precision) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(kernel) = packed::bf16().filter(|_| precision == Precision::Bf16 && c.rows >= PACKED_ROWS)
+        {
+            packed::product(kernel, c, keep, a, b);
+            return;
+        }
         if c.rows <= DOTS_ROWS && dots::fits(&a, &b) {
             dots::product(c, keep, a, b);
             return;
         }
         #[cfg(target_arch = "x86_64")]
-        {
-            let bf16 = if precision == Precision::Bf16 { packed::bf16() } else { None };
-            if let Some(kernel) = bf16.or_else(packed::single).filter(|_| c.rows >= PACKED_ROWS) {
-                packed::product(kernel, c, keep, a, b);
-                return;
-            }
+        if let Some(kernel) = packed::single().filter(|_| c.rows >= PACKED_ROWS) {
+            packed::product(kernel, c, keep, a, b);
+            return;
         }
         matrix::general(c, keep, a, b);
     }
@@ -106,8 +109,8 @@ pub(crate) fn bf16_products() -> bool {
     false
 }
 
-/// Rows up to which a product reads its right operand as it lies.
-const DOTS_ROWS: usize = 7;
+/// Rows up to which an f32 product is faster with its right operand read as it lies than packed.
+const DOTS_ROWS: usize = 12;
 
 /// Rows below which packing the right operand costs more than the product.
 #[cfg(target_arch = "x86_64")]

@@ -90,7 +90,7 @@ impl OpTable {
     pub(super) fn render(&self) -> String {
         let mut text = format!(
             "{:18}{:10}{:>6}{:>9}{:>8}{:>10}{:>9}{:>10}{:>8}{:>9}\n",
-            "op, alone", "pass", "calls", "ms", "share", "GFLOP/s", "of peak", "MB a call", "GB/s", "of peak"
+            "op, alone", "pass", "calls", "ms", "share", "GFLOP/s", "of peak", "MB a call", "GB/s", "memory"
         );
         for row in &self.ops {
             let OpRow { op, pass, calls, .. } = row;

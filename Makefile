@@ -2,10 +2,10 @@
 CARGO ?= cargo
 BIN := target/release/atpm-train
 
-.PHONY: help build demo test check bench doc golden fmt clean
+.PHONY: help build demo test check bench bench-ops doc golden fmt clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 build: ## build the release binary, target/release/atpm-train
 	$(CARGO) build --release --bin atpm-train
@@ -19,8 +19,13 @@ test: ## run every test
 check: ## what CI runs: format, lints, tests, documentation
 	.ci/run
 
-bench: build ## speed of a training step, beside the same step in PyTorch
+bench: build ## speed of a training step, of decoding and of the mixer, beside PyTorch
 	scripts/peers/compare.sh $(BIN)
+	scripts/peers/compare_decode.sh $(BIN)
+	scripts/peers/compare_delta.sh $(BIN)
+
+bench-ops: ## every op beside its reference and its floor, by criterion; OP=NAME for some
+	$(CARGO) bench --workspace --locked --bench ops -- $(OP)
 
 doc: ## build the documentation, target/doc
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items --locked

@@ -2,14 +2,11 @@
 # Trains small models of every kind, exports them, and compares the loss of every token with an independent
 # implementation in PyTorch (scripts/check_export.py).
 #     scripts/peers/check_export.sh target/release/atpm-train
-# PYTHON names another interpreter with PyTorch than that of target/peers.
+# PEER_PYTHON names another interpreter with PyTorch than that of target/peers.
 set -euo pipefail
 bin=$(realpath "$1")
 cd "$(dirname "$0")/../.."
-if [[ -z "${PYTHON:-}" ]]; then
-  scripts/peers/install.sh
-  PYTHON=target/peers/bin/python
-fi
+python=$(scripts/peers/install.sh)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -25,7 +22,7 @@ check() { # NAME DTYPE SETTINGS…
   "$bin" export --checkpoint "$work/$name" --out "$work/$name-export" --dtype "$dtype" > "$work/log"
   "$bin" eval --model "$work/$name-export" --data "$work/demo/val_*.parquet" --tokens 128 \
     --token-losses "$work/$name.safetensors" > "$work/log"
-  "$PYTHON" scripts/check_export.py "$work/$name-export" --losses "$work/$name.safetensors"
+  "$python" scripts/check_export.py "$work/$name-export" --losses "$work/$name.safetensors"
 }
 check tied f32
 check untied f32 model.tied=false

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Makes target/peers, a Python environment with PyTorch for the CPU; does nothing if it is there.
+# Makes target/peers, a Python environment with PyTorch for the CPU and transformers, unless it is there, and prints
+# its interpreter. PEER_PYTHON names another one to take instead.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-if target/peers/bin/python -c 'import torch' 2>/dev/null; then
-  exit 0
+if [[ -z "${PEER_PYTHON:-}" ]]; then
+  PEER_PYTHON=$PWD/target/peers/bin/python
+  if ! "$PEER_PYTHON" -c 'import torch, transformers' 2>/dev/null; then
+    mkdir -p target
+    python3 -m venv target/peers
+    target/peers/bin/pip install --quiet torch transformers >&2
+  fi
 fi
-mkdir -p target
-python3 -m venv target/peers
-target/peers/bin/pip install --quiet torch
+echo "$PEER_PYTHON"

@@ -4,9 +4,9 @@
         --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile]
 
 Forward, backward, clipping and a fused AdamW update, in f32 or under bf16 autocast, as written or
-compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss. The memory runs in
-chunks: everything that does not depend on the state is batched over all chunks, and one loop
-carries the state from chunk to chunk.
+compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss, peak_rss_bytes. The
+memory runs in chunks: everything that does not depend on the state is batched over all chunks, and one
+loop carries the state from chunk to chunk.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
 """
@@ -107,9 +107,9 @@ class Mixer(nn.Module):
         tangent = proposal - (source * proposal).sum(-1, keepdim=True) * source
         return source + rho.unsqueeze(-1) * tangent
 
-    def forward(self, x):
-        tokens = x.shape[1]
-        channels = self.short_conv(self.in_proj(x).transpose(1, 2))[..., :tokens]
+    def memory_inputs(self, x, channels):
+        """From the layer's input [B,T,d] and the convolved channels [B,C,T]: query, source and write
+        addresses, (entity, strength) of both blocks, and the log decay, all [B,H,T,...]."""
         heads = F.silu(channels).unflatten(1, (self.heads, -1)).transpose(-1, -2)
         query, source, key, value = heads.split(self.sizes, -1)
         logits = self.controls(x).unflatten(-1, (5, self.heads)).permute(2, 0, 3, 1)
@@ -119,10 +119,17 @@ class Mixer(nn.Module):
         write = self.write_address(source, key, value, rho)
         towards = unit(write)
         query = query + (recall * (1 - (query * towards).sum(-1))).unsqueeze(-1) * towards
-        memory = ChunkedMemory(source, write, log_decay)
-        y = memory.read(query, [(key, beta_key), (value, beta_value)])
+        return query, source, write, [(key, beta_key), (value, beta_value)], log_decay
+
+    def output(self, x, y):
+        """The layer's output from its input and the memory's answers [B,H,T,K+V]."""
         y = (rms(y, 1e-6) * self.out_norm).transpose(1, 2).flatten(2)
         return self.out_proj(y * F.silu(self.gate_proj(x)))
+
+    def forward(self, x):
+        channels = self.short_conv(self.in_proj(x).transpose(1, 2))[..., : x.shape[1]]
+        query, source, write, blocks, log_decay = self.memory_inputs(x, channels)
+        return self.output(x, ChunkedMemory(source, write, log_decay).read(query, blocks))
 
 
 class Mlp(nn.Module):
@@ -147,20 +154,36 @@ class Decoder(nn.Module):
         )
         self.norm = norm()
 
-    def forward(self, ids, targets):
+    def logits(self, ids, mix=lambda layer, mixer, x: mixer(x)):
+        """Logits [B,T,vocab]; `mix` runs a layer's mixer."""
         x = self.embedding(ids)
-        for mixer_norm, mixer, mlp_norm, mlp in self.blocks:
-            x = x + mixer(mixer_norm(x))
+        for layer, (mixer_norm, mixer, mlp_norm, mlp) in enumerate(self.blocks):
+            x = x + mix(layer, mixer, mixer_norm(x))
             x = x + mlp(mlp_norm(x))
-        logits = F.linear(self.norm(x), self.embedding.weight)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.linear(self.norm(x), self.embedding.weight)
+
+    def forward(self, ids, targets):
+        return F.cross_entropy(self.logits(ids).flatten(0, 1), targets.flatten())
+
+
+def peak_rss_bytes():
+    """Most memory that this process ever held."""
+    with open("/proc/self/status") as status:
+        kilobytes = next(line.split()[1] for line in status if line.startswith("VmHWM:"))
+    return 1024 * int(kilobytes)
+
+
+def size_parser(description, **more):
+    """The model's sizes and other numbers as flags, with their defaults."""
+    parser = argparse.ArgumentParser(description=description)
+    sizes = dict(d=512, layers=8, heads=8, S=64, K=32, V=32, R=16, mlp=1408, vocab=8192, threads=0)
+    for name, value in dict(**sizes, **more).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    return parser
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="One training step in PyTorch, timed.")
-    sizes = dict(d=512, layers=8, heads=8, S=64, K=32, V=32, R=16, mlp=1408, vocab=8192)
-    for name, value in dict(**sizes, batch=4, seq=1024, steps=5, threads=0).items():
-        parser.add_argument(f"--{name}", type=int, default=value)
+    parser = size_parser("One training step in PyTorch, timed.", batch=4, seq=1024, steps=5)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
@@ -196,6 +219,7 @@ def main():
         "tokens_per_s": args.batch * args.seq / seconds,
         "s_per_step": seconds,
         "loss": loss.item(),
+        "peak_rss_bytes": peak_rss_bytes(),
     }
     print(json.dumps(report))
 

@@ -77,6 +77,13 @@ impl<'a, T> Mat<'a, T> {
         Self { data, rows: rows.len(), columns: columns.len(), ..self }
     }
 
+    /// One row, of a view whose rows are contiguous.
+    #[inline(always)]
+    pub(super) fn line(&self, row: usize) -> &'a [T] {
+        debug_assert_eq!(self.column_stride, 1, "lines are contiguous");
+        &self.data[row * self.row_stride..][..self.columns]
+    }
+
     /// The transpose: the same elements, no copy.
     #[must_use]
     pub fn t(self) -> Self {

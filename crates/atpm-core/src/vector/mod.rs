@@ -1,13 +1,22 @@
 //! Vectors and matrices on the CPU: run-time dispatch and matrix products.
 //!
 //! The build targets plain x86-64; what the processor can do beyond it is detected once, at run
-//! time. Loops become vector code by running inside `vectorize!`; large matrix products are packed
-//! here on AVX-512 and go to the `gemm` crate elsewhere. Nothing else in the workspace may be `unsafe`.
+//! time. Loops become vector code by running inside `vectorize!`. Matrix products, by [`matmul`]:
+//!
+//! | rows | right operand | where |
+//! |---|---|---|
+//! | few (decoding) | a weight along its rows | `dots` |
+//! | others, on AVX-512 | any | `packed` |
+//! | others | any | the `gemm` crate |
+//!
+//! Small ones in a core's cache (the mixer's) are [`product`]. Nothing else in the workspace may be `unsafe`.
 
+use std::array;
 use std::sync::LazyLock;
 
 pub mod bands;
 mod block;
+mod dots;
 mod exp;
 mod matrix;
 mod memory;
@@ -50,12 +59,19 @@ impl Real for f32 {
     }
     fn matmul(c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>, precision: Precision) {
         #[cfg(target_arch = "x86_64")]
+        if let Some(kernel) = packed::bf16().filter(|_| precision == Precision::Bf16 && c.rows >= PACKED_ROWS)
         {
-            let bf16 = if precision == Precision::Bf16 { packed::bf16() } else { None };
-            if let Some(kernel) = bf16.or_else(packed::single).filter(|_| c.rows >= PACKED_ROWS) {
-                packed::product(kernel, c, keep, a, b);
-                return;
-            }
+            packed::product(kernel, c, keep, a, b);
+            return;
+        }
+        if c.rows <= DOTS_ROWS && dots::fits(&a, &b) {
+            dots::product(c, keep, a, b);
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(kernel) = packed::single().filter(|_| c.rows >= PACKED_ROWS) {
+            packed::product(kernel, c, keep, a, b);
+            return;
         }
         matrix::general(c, keep, a, b);
     }
@@ -92,6 +108,9 @@ pub(crate) fn bf16_products() -> bool {
     #[cfg(not(target_arch = "x86_64"))]
     false
 }
+
+/// Rows up to which an f32 product is faster with its right operand read as it lies than packed.
+const DOTS_ROWS: usize = 12;
 
 /// Rows below which packing the right operand costs more than the product.
 #[cfg(target_arch = "x86_64")]
@@ -143,13 +162,9 @@ pub fn dot<T: Real>(a: &[T], b: &[T]) -> T {
 
 /// Adds the lanes of a partial sum pairwise, in a fixed order.
 #[inline(always)]
-pub fn fold<T: Real>(mut sums: [T; LANES]) -> T {
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            sums[lane] = sums[lane] + sums[lane + width];
-        }
-        width /= 2;
-    }
-    sums[0]
+pub fn fold<T: Real>(sums: [T; LANES]) -> T {
+    // Arrays of constant length, which stay in registers.
+    let eight: [T; 8] = array::from_fn(|lane| sums[lane] + sums[lane + 8]);
+    let four: [T; 4] = array::from_fn(|lane| eight[lane] + eight[lane + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }

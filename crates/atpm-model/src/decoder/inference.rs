@@ -51,9 +51,11 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::logits`].
     pub fn prefill(&self, ids: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        let x = self.hidden(ids, segments, Some(state))?;
-        let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
-        Ok(linear::forward(&self.normed(&last)?, &self.head().value, self.precision)?)
+        in_pool(|| {
+            let x = self.hidden(ids, segments, Some(state))?;
+            let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
+            Ok(linear::forward(&self.normed(&last)?, &self.head().value, self.precision)?)
+        })
     }
 
     /// Logits `[B,vocab]` after one more token in each row. Time and memory do not depend on how
@@ -85,4 +87,10 @@ impl Decoder {
         }
         Ok(x)
     }
+}
+
+/// Runs `body` on one of the pool's threads. From outside the pool every op would be handed over and waited for, and
+/// for a single token that takes about as long as the ops themselves.
+fn in_pool<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| body())
 }

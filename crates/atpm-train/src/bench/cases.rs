@@ -14,50 +14,67 @@ use candle_core::{DType, Device, Tensor, Var};
 use super::sizes::{Block, Random};
 
 /// One op at one shape.
-pub(super) struct Case {
+pub struct Case {
     /// The op's name, with the layer's part where an op has several shapes.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Its forward pass.
-    pub(super) forward: Option<Pass>,
+    pub forward: Option<Pass>,
     /// Its backward pass, or both where the op fuses them.
-    pub(super) backward: Option<Pass>,
+    pub backward: Option<Pass>,
     /// The same value in plain candle operations.
-    pub(super) reference: Option<Reference>,
+    pub reference: Option<Reference>,
 }
 
 /// One direction of an op.
-pub(super) struct Pass {
+pub struct Pass {
     /// How often a training step runs it.
-    pub(super) calls: usize,
+    pub calls: usize,
     /// What one run has to do.
-    pub(super) work: Work,
+    pub work: Work,
     /// Runs it once.
-    pub(super) run: Box<dyn Fn() -> anyhow::Result<()>>,
+    pub run: Box<dyn Fn() -> anyhow::Result<()>>,
 }
 
 /// The least that a pass has to do.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Work {
+pub struct Work {
+    /// Of an op made of matrix products: what they are judged by. Other ops are judged by their bytes.
+    pub products: Option<Products>,
+    /// Bytes of what is read and of what is written, each tensor once.
+    pub bytes: f64,
+}
+
+/// Arithmetic of matrix products.
+#[derive(Debug, Clone, Copy)]
+pub struct Products {
     /// Floating-point operations; a multiply-add is two.
-    Flop(f64),
-    /// Bytes read and written, each tensor once.
-    Bytes(f64),
+    pub flop: f64,
+    /// What the operands are rounded to, which decides the peak.
+    pub precision: Precision,
 }
 
 impl Work {
-    /// The rate over this time, and its unit.
-    pub(super) fn rate(self, seconds: f64) -> (f64, &'static str) {
-        match self {
-            Self::Flop(flop) => (flop / seconds / 1e9, "GFLOP/s"),
-            Self::Bytes(bytes) => (bytes / seconds / 1e9, "GB/s"),
+    fn memory(elements: usize) -> Self {
+        Self { products: None, bytes: (size_of::<f32>() * elements) as f64 }
+    }
+
+    fn products(flop: f64, precision: Precision, elements: usize) -> Self {
+        Self { products: Some(Products { flop, precision }), ..Self::memory(elements) }
+    }
+
+    /// The rate over this time that the op is judged by, and its unit.
+    pub fn rate(self, seconds: f64) -> (f64, &'static str) {
+        match self.products {
+            Some(products) => (products.flop / seconds / 1e9, "GFLOP/s"),
+            None => (self.bytes / seconds / 1e9, "GB/s"),
         }
     }
 }
 
 /// An op's definition in plain candle operations.
-pub(super) struct Reference {
+pub struct Reference {
     /// The value, differentiable by candle's autograd.
-    pub(super) value: Box<dyn Fn() -> anyhow::Result<Tensor>>,
+    pub value: Box<dyn Fn() -> anyhow::Result<Tensor>>,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "cases hold passes and references that may be absent")]
@@ -70,12 +87,10 @@ fn reference(value: impl Fn() -> atpm_core::Result<Tensor> + 'static) -> Option<
     Some(Reference { value: Box::new(move || Ok(value()?)) })
 }
 
-fn f32_bytes(elements: usize) -> Work {
-    Work::Bytes(4.0 * elements as f64)
-}
+const CONTROLS: &str = "linear controls";
 
 /// Makes the cases of a model and a block of tokens.
-pub(super) struct Cases<'a> {
+pub struct Cases<'a> {
     model: &'a ModelConfig,
     block: Block,
     precision: Precision,
@@ -84,25 +99,30 @@ pub(super) struct Cases<'a> {
 
 impl<'a> Cases<'a> {
     /// Cases at these sizes, matrix products in `precision`.
-    pub(super) fn new(model: &'a ModelConfig, block: Block, precision: Precision) -> Self {
+    pub fn new(model: &'a ModelConfig, block: Block, precision: Precision) -> Self {
         Self { model, block, precision, random: Random(1) }
     }
 
     /// Every op of a step, in the order of the forward pass.
-    pub(super) fn all(mut self) -> anyhow::Result<Vec<Case>> {
+    ///
+    /// # Errors
+    /// A model that cannot be built, or an op that refuses.
+    pub fn all(mut self) -> anyhow::Result<Vec<Case>> {
         let ModelConfig { d_model: d, layers, heads, mlp, .. } = *self.model;
         let shape = self.model.mixer_shape();
         let (channels, inner) = (heads * shape.channels(), heads * shape.entity());
         let mut cases = vec![self.embedding()?, self.rms_norm()?];
         for (name, from, to) in [
             ("linear in_proj", d, channels),
-            ("linear controls", d, 5 * heads),
+            (CONTROLS, d, 5 * heads),
             ("linear gate_proj", d, inner),
             ("linear out_proj", inner, d),
             ("linear mlp.up", d, 2 * mlp),
             ("linear mlp.down", mlp, d),
         ] {
-            cases.push(self.linear(name, layers, from, to)?);
+            // The layer keeps its controllers in f32.
+            let precision = if name == CONTROLS { Precision::F32 } else { self.precision };
+            cases.push(self.linear(name, layers, from, to, precision)?);
         }
         if self.model.short_conv > 0 {
             cases.push(self.short_conv(channels)?);
@@ -122,24 +142,37 @@ impl<'a> Cases<'a> {
         Ok(Segments::from_starts(self.block.tokens, vec![vec![0]; self.block.rows])?)
     }
 
-    fn linear(&mut self, name: &'static str, calls: usize, from: usize, to: usize) -> anyhow::Result<Case> {
+    fn linear(
+        &mut self,
+        name: &'static str,
+        calls: usize,
+        from: usize,
+        to: usize,
+        precision: Precision,
+    ) -> anyhow::Result<Case> {
         let (x, dy) = (self.rows(from)?, self.rows(to)?);
         let weight = Var::from_tensor(&self.random.tensor(&[to, from], 0.05)?)?;
         let dweight = weight.zeros_like()?;
-        let precision = self.precision;
-        let flop = 2.0 * (self.block.count() * from * to) as f64;
+        let tokens = self.block.count();
+        let flop = 2.0 * (tokens * from * to) as f64;
+        // What any of the three products moves; the weight's gradient is read as well, since it is added to.
+        let operands = tokens * (from + to) + from * to;
         let (x1, w1) = (x.clone(), weight.as_detached_tensor());
         let (x2, w2) = (x.clone(), weight.as_detached_tensor());
         let x = Var::from_tensor(&x)?;
         Ok(Case {
             name,
-            forward: pass(calls, Work::Flop(flop), move || {
+            forward: pass(calls, Work::products(flop, precision, operands), move || {
                 Ok(linear::forward(&x1, &w1, precision).map(drop)?)
             }),
-            backward: pass(calls, Work::Flop(2.0 * flop), move || {
-                linear::backward_weight(&x2, &dy, &dweight, precision)?;
-                Ok(linear::backward_input(&w2, &dy, precision).map(drop)?)
-            }),
+            backward: pass(
+                calls,
+                Work::products(2.0 * flop, precision, 2 * operands + from * to),
+                move || {
+                    linear::backward_weight(&x2, &dy, &dweight, precision)?;
+                    Ok(linear::backward_input(&w2, &dy, precision).map(drop)?)
+                },
+            ),
             reference: reference(move || Ok(linear::reference::forward(&x, &weight)?)),
         })
     }
@@ -156,10 +189,10 @@ impl<'a> Cases<'a> {
         let x = Var::from_tensor(&x)?;
         Ok(Case {
             name: "rms_norm",
-            forward: pass(calls, f32_bytes(2 * elements), move || {
+            forward: pass(calls, Work::memory(2 * elements), move || {
                 Ok(rms_norm::forward(&x1, &w1, eps).map(drop)?)
             }),
-            backward: pass(calls, f32_bytes(4 * elements), move || {
+            backward: pass(calls, Work::memory(4 * elements), move || {
                 Ok(rms_norm::backward(&x2, &w2, eps, &dy, Some(&dy), &dweight).map(drop)?)
             }),
             reference: reference(move || rms_norm::reference::forward(&x, &weight, eps)),
@@ -178,10 +211,10 @@ impl<'a> Cases<'a> {
         Ok(Case {
             name: "short_conv",
             // The step runs it once more in backward instead of keeping its output.
-            forward: pass(2 * layers, f32_bytes(2 * elements), move || {
+            forward: pass(2 * layers, Work::memory(2 * elements), move || {
                 Ok(short_conv::forward(&x1, &w1, None, &s1).map(drop)?)
             }),
-            backward: pass(layers, f32_bytes(3 * elements), move || {
+            backward: pass(layers, Work::memory(3 * elements), move || {
                 Ok(short_conv::backward(&x2, &w2, None, &s2, &dy, None, &dweight).map(drop)?)
             }),
             reference: reference(move || Ok(short_conv::reference::forward(&x, &weight, None, &segments)?.0)),
@@ -204,11 +237,11 @@ impl<'a> Cases<'a> {
         let logits = Var::from_tensor(&logits)?;
         Ok(Case {
             name: "gates",
-            forward: pass(2 * layers, f32_bytes(2 * elements), move || {
+            forward: pass(2 * layers, Work::memory(2 * elements), move || {
                 let [logits, a_log, dt_bias, bias] = &given;
                 Ok(gates::forward(logits, a_log, dt_bias, bias, pins).map(drop)?)
             }),
-            backward: pass(layers, f32_bytes(3 * elements), move || {
+            backward: pass(layers, Work::memory(3 * elements), move || {
                 let ([logits, a_log, dt_bias, bias], [da, ddt, dbias]) = (&given2, &sums);
                 let backward =
                     gates::backward(logits, a_log, dt_bias, bias, pins, &dcontrols, da, ddt, dbias);
@@ -243,18 +276,22 @@ impl<'a> Cases<'a> {
             .map(|part| part.forward / layers as f64)
             .sum();
         let flop = per_token * self.block.count() as f64;
+        let per_call = x.elem_count() + controls.elem_count() + dy.elem_count();
         let given = Given { x, controls, transport, segments };
         let (_, saved) = mixer::forward(&shape, &given.inputs(), true)?;
         let saved = saved.ok_or_else(|| anyhow::anyhow!("the mixer kept nothing for backward"))?;
+        // Forward: x, controls → y, chunk states. Backward: x, controls, dy, chunk states → dx, dcontrols.
+        let forward = per_call + saved.chunk_states.elem_count();
+        let backward = forward + per_call - dy.elem_count();
         let again = given.clone();
         let mut slow = given.clone();
         slow.x = Var::from_tensor(&given.x)?.into_inner();
         Ok(Case {
             name: "mixer",
-            forward: pass(layers, Work::Flop(flop), move || {
+            forward: pass(layers, Work::products(flop, Precision::F32, forward), move || {
                 Ok(mixer::forward(&shape, &given.inputs(), true).map(drop)?)
             }),
-            backward: pass(layers, Work::Flop(2.0 * flop), move || {
+            backward: pass(layers, Work::products(2.0 * flop, Precision::F32, backward), move || {
                 let backward = mixer::backward(&shape, &again.inputs(), &saved, &dy, None, &dtransport);
                 Ok(backward.map(drop)?)
             }),
@@ -283,11 +320,11 @@ impl<'a> Cases<'a> {
         let (y, gate) = (Var::from_tensor(&y)?, Var::from_tensor(&gate)?);
         Ok(Case {
             name: "gated_norm",
-            forward: pass(2 * layers, f32_bytes(3 * elements), move || {
+            forward: pass(2 * layers, Work::memory(3 * elements), move || {
                 let [y, gate, weight] = &given;
                 Ok(gated_norm::forward(y, gate, weight, eps).map(drop)?)
             }),
-            backward: pass(layers, f32_bytes(5 * elements), move || {
+            backward: pass(layers, Work::memory(5 * elements), move || {
                 let [y, gate, weight] = &given2;
                 Ok(gated_norm::backward(y, gate, weight, eps, &dout, &dweight).map(drop)?)
             }),
@@ -302,8 +339,12 @@ impl<'a> Cases<'a> {
         let (x1, x2, x) = (x.clone(), x.clone(), Var::from_tensor(&x)?);
         Ok(Case {
             name: "swiglu",
-            forward: pass(2 * layers, f32_bytes(3 * elements), move || Ok(swiglu::forward(&x1).map(drop)?)),
-            backward: pass(layers, f32_bytes(5 * elements), move || {
+            forward: pass(
+                2 * layers,
+                Work::memory(3 * elements),
+                move || Ok(swiglu::forward(&x1).map(drop)?),
+            ),
+            backward: pass(layers, Work::memory(5 * elements), move || {
                 Ok(swiglu::backward(&x2, &dout).map(drop)?)
             }),
             reference: reference(move || swiglu::reference::forward(&x)),
@@ -320,10 +361,12 @@ impl<'a> Cases<'a> {
         let (ids1, table1, ids2) = (ids.clone(), table.as_detached_tensor(), ids.clone());
         Ok(Case {
             name: "embedding",
-            forward: pass(1, f32_bytes(2 * elements), move || {
+            forward: pass(1, Work::memory(2 * elements), move || {
                 Ok(embedding::forward(&ids1, &table1).map(drop)?)
             }),
-            backward: pass(1, f32_bytes(3 * elements), move || Ok(embedding::backward(&ids2, &dy, &dtable)?)),
+            backward: pass(1, Work::memory(3 * elements), move || {
+                Ok(embedding::backward(&ids2, &dy, &dtable)?)
+            }),
             reference: reference(move || embedding::reference::forward(&ids, &table)),
         })
     }
@@ -338,14 +381,16 @@ impl<'a> Cases<'a> {
         let flop = 2.0 * (tokens * d * vocab) as f64;
         let (x1, w1, t1) = (x.clone(), weight.as_detached_tensor(), targets.clone());
         let (x2, w2, t2) = (x.clone(), weight.as_detached_tensor(), targets.clone());
+        // The gradients are as large as what they belong to; that of the weight is added to.
+        let (inputs, weights) = (tokens * d, vocab * d);
         let (x, scale, precision) = (Var::from_tensor(&x)?, 1.0 / tokens as f64, self.precision);
         Ok(Case {
             name: "cross_entropy",
             // Evaluation's form; a training step runs the fused one below.
-            forward: pass(0, Work::Flop(flop), move || {
+            forward: pass(0, Work::products(flop, precision, inputs + weights), move || {
                 Ok(cross_entropy::forward(&x1, &w1, &t1, precision).map(drop)?)
             }),
-            backward: pass(1, Work::Flop(3.0 * flop), move || {
+            backward: pass(1, Work::products(3.0 * flop, precision, 2 * inputs + 3 * weights), move || {
                 let options = cross_entropy::Options { precision, z_loss: 0.0 };
                 Ok(cross_entropy::forward_backward(&x2, &w2, &t2, scale, options, &dweight).map(drop)?)
             }),
@@ -372,7 +417,7 @@ impl<'a> Cases<'a> {
         Ok(Case {
             name: "adamw",
             forward: None,
-            backward: pass(1, f32_bytes(7 * count), update),
+            backward: pass(1, Work::memory(7 * count), update),
             reference: None,
         })
     }
@@ -384,7 +429,7 @@ impl<'a> Cases<'a> {
         Ok(Case {
             name: "gradient norm",
             forward: None,
-            backward: pass(1, f32_bytes(count), measure),
+            backward: pass(1, Work::memory(count), measure),
             reference: None,
         })
     }

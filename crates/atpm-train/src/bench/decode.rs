@@ -1,12 +1,12 @@
 //! `bench decode`: neither time nor memory of a token depends on how much was read before it.
 
 use atpm_core::{Precision, Segments};
-use atpm_model::{DecodeState, Decoder, ModelConfig};
+use atpm_model::{Decoder, ModelConfig, ParameterSpec};
 use candle_core::Device;
 use serde::Serialize;
 
-use super::clock::{median, seconds};
-use super::sizes::{Random, SizeArgs};
+use super::clock::{PeakSizes, median, memory_peak, seconds};
+use super::sizes::{Random, SizeArgs, Sizes};
 use crate::report::output;
 
 /// Tokens that are read at once on the way to a longer past.
@@ -20,11 +20,15 @@ pub(super) struct Args {
     /// How many tokens the model has read when it is measured.
     #[arg(long, value_delimiter = ',', default_value = "0,1000,10000")]
     after: Vec<usize>,
-    /// Tokens that count at each point.
+    /// Tokens of a sequence that count at each point.
     #[arg(long, default_value_t = 64)]
     tokens: usize,
-    /// One JSON object: `params`, `threads`, and `points`: `read` (tokens before), `tokens_per_s` (median),
-    /// `state_bytes`.
+    /// Sequences that are decoded together, each with its own memory.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    rows: u16,
+    /// One JSON object: `params`, `rows`, `threads`, `peak_gb_per_s` (reading memory in the same run), and
+    /// `points`: `read` (tokens before, of each sequence), `tokens_per_s` (of all sequences together, median),
+    /// `tokens_per_s_per_row`, `gb_per_s` (weights read once, states read and written), `state_bytes`.
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +36,9 @@ pub(super) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     params: usize,
+    rows: usize,
     threads: usize,
+    peak_gb_per_s: f64,
     points: Vec<Point>,
 }
 
@@ -41,6 +47,8 @@ struct Report {
 pub(super) struct Point {
     pub(super) read: usize,
     tokens_per_s: f64,
+    tokens_per_s_per_row: f64,
+    gb_per_s: f64,
     pub(super) state_bytes: usize,
 }
 
@@ -49,19 +57,16 @@ pub(super) struct Point {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let (config, _) = args.sizes.resolve()?;
-    let points = measure(&config, args.sizes.precision()?, &args.after, args.tokens)?;
-    let params = atpm_model::specs(&config)?.iter().map(atpm_model::ParameterSpec::elements).sum();
-    let report = Report { params, threads: rayon::current_num_threads(), points };
-    if args.json {
-        return output::json(&report);
-    }
-    output::line(format_args!("{params} parameters, one sequence, {} threads", report.threads))?;
-    output::line(format_args!("{:>12}{:>12}{:>14}", "tokens read", "tokens/s", "state bytes"))?;
-    for Point { read, tokens_per_s, state_bytes } in &report.points {
-        output::line(format_args!("{read:>12}{tokens_per_s:>12.1}{state_bytes:>14}"))?;
-    }
-    Ok(())
+    let Sizes { model: config, precision, .. } = args.sizes.resolve()?;
+    let rows = usize::from(args.rows);
+    let report = Report {
+        params: atpm_model::specs(&config)?.iter().map(ParameterSpec::elements).sum(),
+        rows,
+        threads: rayon::current_num_threads(),
+        points: measure(&config, precision, rows, &args.after, args.tokens)?,
+        peak_gb_per_s: memory_peak(PeakSizes::BEYOND_CACHES.elements)?.read,
+    };
+    if args.json { output::json(&report) } else { output::part(report.render()) }
 }
 
 /// Reads on from point to point and measures at each.
@@ -71,12 +76,14 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 pub(super) fn measure(
     config: &ModelConfig,
     precision: Precision,
+    rows: usize,
     after: &[usize],
     tokens: usize,
 ) -> anyhow::Result<Vec<Point>> {
     let model = Decoder::new(config, 0, &Device::Cpu)?.with_precision(precision);
     let mut random = Random(3);
-    let mut state = model.decode_state(1)?;
+    let mut state = model.decode_state(rows)?;
+    let weight_bytes = weight_bytes(config)?;
     let mut read = 0;
     let mut ascending = after.to_vec();
     ascending.sort_unstable();
@@ -84,24 +91,51 @@ pub(super) fn measure(
     for target in ascending {
         while read < target {
             let count = READ_AT_ONCE.min(target - read);
-            advance(&model, &mut state, &mut random, count)?;
+            let ids = random.ids(&[rows, count], config.vocab)?;
+            model.prefill(&ids, &Segments::continuous(rows, count), &mut state)?;
             read += count;
         }
         let state_bytes = state.bytes();
         // Measuring reads on too, on a state of its own, so that the next point counts from this one.
-        let mut own = model.decode_state_from(1, state.tensors().clone())?;
-        let once = median(seconds(4, tokens, || Ok(model.step(&[1], &mut own).map(drop)?))?);
-        points.push(Point { read, tokens_per_s: 1.0 / once, state_bytes });
+        let mut own = model.decode_state_from(rows, state.tensors().clone())?;
+        let ids = vec![1; rows];
+        let step = median(seconds(4, tokens, || Ok(model.step(&ids, &mut own).map(drop)?))?);
+        points.push(Point {
+            read,
+            tokens_per_s: rows as f64 / step,
+            tokens_per_s_per_row: 1.0 / step,
+            // The state is read and written.
+            gb_per_s: (weight_bytes + 2 * state_bytes) as f64 / step / 1e9,
+            state_bytes,
+        });
     }
     Ok(points)
 }
 
-fn advance(
-    model: &Decoder,
-    state: &mut DecodeState,
-    random: &mut Random,
-    count: usize,
-) -> anyhow::Result<()> {
-    let ids = random.ids(&[1, count], model.config().vocab)?;
-    Ok(model.prefill(&ids, &Segments::continuous(1, count), state).map(drop)?)
+/// Bytes of the parameters that a step reads whole; of an embedding that is not the head as well it reads a line a row.
+fn weight_bytes(config: &ModelConfig) -> anyhow::Result<usize> {
+    let whole = |spec: &&ParameterSpec| config.tied || spec.name != "embedding.weight";
+    let elements: usize = atpm_model::specs(config)?.iter().filter(whole).map(ParameterSpec::elements).sum();
+    Ok(size_of::<f32>() * elements)
+}
+
+impl Report {
+    fn render(&self) -> String {
+        use std::fmt::Write as _;
+        let Self { params, rows, threads, peak_gb_per_s, points } = self;
+        let mut text = format!(
+            "{params} parameters, sequences: {rows}, threads: {threads}; memory reads {peak_gb_per_s:.1} GB/s\n\
+             {:>12}{:>12}{:>16}{:>8}{:>16}{:>14}\n",
+            "tokens read", "tokens/s", "a sequence", "GB/s", "of memory's", "state bytes"
+        );
+        for point in points {
+            let Point { read, tokens_per_s, tokens_per_s_per_row, gb_per_s, state_bytes } = point;
+            let share = 100.0 * gb_per_s / peak_gb_per_s;
+            let _ = writeln!(
+                text,
+                "{read:>12}{tokens_per_s:>12.1}{tokens_per_s_per_row:>16.1}{gb_per_s:>8.1}{share:>15.0}%{state_bytes:>14}"
+            );
+        }
+        text
+    }
 }

@@ -1,18 +1,19 @@
 //! Speed, measured side by side: whole steps, single ops, decoding, data.
 //!
 //! Every figure comes with what it is measured against in the same process: a step with the
-//! machine's own matrix-product peak, an op with its reference in plain candle operations, decoding
-//! with itself after a longer past.
+//! machine's own matrix-product peak, its ops with that and with the speed of memory, an op with its
+//! reference in plain candle operations, decoding with itself after a longer past and with the speed of memory.
 //!
 //! Reading order: [`sizes`] (what is measured), [`clock`] (how), [`cases`] (the ops of a step), then
-//! one file a command: [`step`], [`ops`], [`decode`], [`data`].
+//! one file a command: [`step`] (with its [`op_table`]), [`ops`], [`decode`], [`data`].
 
-mod cases;
-mod clock;
+pub mod cases;
+pub mod clock;
 mod data;
 mod decode;
+mod op_table;
 mod ops;
-mod sizes;
+pub mod sizes;
 mod step;
 
 #[cfg(test)]
@@ -24,7 +25,8 @@ const EXAMPLES: &str = "\
 Examples:
   atpm-train bench step --config configs/tiny.toml     tokens a second of a training step, op by op
   atpm-train bench ops --json                          each op beside its reference
-  atpm-train bench decode                              the same speed and state, however much was read";
+  atpm-train bench decode                              the same speed and state, however much was read
+  atpm-train bench decode --after 0 --rows 8           eight sequences decoded together";
 
 /// Flags of `bench`.
 #[derive(Debug, clap::Args)]

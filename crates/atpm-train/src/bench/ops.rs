@@ -54,9 +54,9 @@ pub(super) struct Row {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let (model, _) = args.sizes.resolve()?;
+    let sizes = args.sizes.resolve()?;
     let block = Block { rows: args.batch, tokens: args.seq };
-    let cases = Cases::new(&model, block, args.sizes.precision()?).all()?;
+    let cases = Cases::new(&sizes.model, block, sizes.precision).all()?;
     let report = measure(&cases, block, args.repeats)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }

@@ -12,7 +12,7 @@ use crate::run::exit::user;
 /// Sizes as flags; a run's config gives all of them but the vocabulary at once.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct SizeArgs {
-    /// A run's settings; its `[model]` and `[train]` sections take the place of the flags below.
+    /// A run's settings; its `[model]` and `[train]` sections take the place of the sizes below.
     #[command(flatten)]
     config: ConfigArgs,
     /// Model width.
@@ -42,59 +42,73 @@ pub(super) struct SizeArgs {
     /// Vocabulary; also for a config that takes its tokenizer's.
     #[arg(long, default_value_t = 8192)]
     vocab: usize,
-    /// What the operands of matrix products are rounded to; a config's `train.dtype` is not looked at.
-    #[arg(long, value_parser = ["f32", "bf16"], default_value = "f32")]
-    dtype: String,
+    /// What the operands of matrix products are rounded to. Default: the config's `train.dtype`, or f32.
+    #[arg(long, value_parser = ["f32", "bf16"])]
+    dtype: Option<String>,
+}
+
+/// The name of a precision, as `--dtype` takes it.
+pub(super) fn name(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+    }
 }
 
 /// How many tokens at once.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Block {
+pub struct Block {
     /// Rows.
-    pub(super) rows: usize,
+    pub rows: usize,
     /// Tokens of a row.
-    pub(super) tokens: usize,
+    pub tokens: usize,
 }
 
 impl Block {
     /// Tokens of all rows.
-    pub(super) fn count(self) -> usize {
+    pub fn count(self) -> usize {
         self.rows * self.tokens
     }
 }
 
-impl SizeArgs {
-    /// The precision to measure in.
-    ///
-    /// # Errors
-    /// One that this processor does not multiply in.
-    pub(super) fn precision(&self) -> anyhow::Result<Precision> {
-        let precision = config::precision(&self.dtype);
-        if precision.supported() {
-            return Ok(precision);
-        }
-        Err(user("this processor has no bf16 products (AVX-512 BF16); leave `--dtype bf16` out"))
-    }
+/// Sizes with nothing left open.
+pub(super) struct Sizes {
+    pub(super) model: ModelConfig,
+    /// The config's, where one is given.
+    pub(super) block: Option<Block>,
+    pub(super) precision: Precision,
+}
 
-    /// The model to measure, and the config's own block where one is given.
+impl SizeArgs {
+    /// What to measure.
     ///
     /// # Errors
-    /// A config that cannot be read, or sizes that cannot be built.
-    pub(super) fn resolve(&self) -> anyhow::Result<(ModelConfig, Option<Block>)> {
-        let (mut model, block) = if self.config.config.is_some() {
+    /// A config that cannot be read, sizes that cannot be built, or a `--dtype` that this processor does not
+    /// multiply in.
+    pub(super) fn resolve(&self) -> anyhow::Result<Sizes> {
+        let mut sizes = if self.config.config.is_some() {
             let run = config::load(&self.config)?;
             let train = run.train();
-            (run.model().clone(), Some(Block { rows: train.rows, tokens: train.tokens }))
+            let block = Some(Block { rows: train.rows, tokens: train.tokens });
+            // As in training: f32 where the processor has no other products.
+            let precision = Some(train.precision()).filter(|precision| precision.supported());
+            Sizes { model: run.model().clone(), block, precision: precision.unwrap_or_default() }
         } else if self.config.set.is_empty() {
-            (self.model(), None)
+            Sizes { model: self.model(), block: None, precision: Precision::F32 }
         } else {
             return Err(user("`--set` overrides a config; give one with `--config FILE`"));
         };
-        if model.vocab == 0 {
-            model.vocab = self.vocab;
+        if let Some(dtype) = &self.dtype {
+            sizes.precision = config::precision(dtype);
         }
-        model.validate()?;
-        Ok((model, block))
+        if !sizes.precision.supported() {
+            return Err(user("this processor has no bf16 products (AVX-512 BF16); leave `--dtype bf16` out"));
+        }
+        if sizes.model.vocab == 0 {
+            sizes.model.vocab = self.vocab;
+        }
+        sizes.model.validate()?;
+        Ok(sizes)
     }
 
     fn model(&self) -> ModelConfig {

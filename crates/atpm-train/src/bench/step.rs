@@ -6,9 +6,9 @@ use atpm_model::{Decoder, Flops, ModelConfig, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
-use super::cases::{Cases, Pass};
-use super::clock::{PEAK_SIDE, Resident, matmul_peak, median, resident_bytes, seconds};
-use super::sizes::{Block, Random, SizeArgs};
+use super::clock::{PeakSizes, Resident, matmul_peak, median, resident_bytes, seconds};
+use super::op_table::OpTable;
+use super::sizes::{self, Block, Random, SizeArgs, Sizes};
 use crate::report::output;
 
 /// Flags of `bench step`.
@@ -28,9 +28,12 @@ pub(super) struct Args {
     /// Leave the table of ops out.
     #[arg(long)]
     no_ops: bool,
-    /// One JSON object: `params`, `batch`, `seq`, `threads`, `tokens_per_s` (median), `s_per_step`, `loss`,
-    /// `flop_per_token`, `gflop_per_s`, `peak_gflop_per_s` (the best large matrix product of the same run, in the same dtype),
-    /// `share_of_peak`, `peak_rss_bytes`, and `ops`: `op`, `pass`, `calls`, `seconds` (a step), `share`, `rate`, `unit`.
+    /// One JSON object: `params`, `batch`, `seq`, `dtype`, `threads`, `tokens_per_s` (median), `s_per_step`, `loss`,
+    /// `flop_per_token`, `gflop_per_s`, `peak_gflop_per_s` (the best large matrix product of the same run, in the same
+    /// dtype), `share_of_peak`, `peak_rss_bytes`, and `table`: `peak_f32_gflop_per_s`, `memory` (`mixed` and `read`,
+    /// GB/s), `not_products_share`, `unlisted_share`, and `ops`: `op`, `pass`, `calls`, `seconds` (a step), `share`, `flop`
+    /// (a call; null where the op is not made of matrix products), `gflop_per_s`, `share_of_peak`, `bytes` (a call),
+    /// `gb_per_s`, `share_of_memory`.
     #[arg(long)]
     json: bool,
 }
@@ -41,6 +44,7 @@ pub(super) struct Report {
     params: usize,
     batch: usize,
     seq: usize,
+    dtype: &'static str,
     threads: usize,
     tokens_per_s: f64,
     s_per_step: f64,
@@ -50,20 +54,7 @@ pub(super) struct Report {
     peak_gflop_per_s: f64,
     share_of_peak: f64,
     peak_rss_bytes: Option<u64>,
-    ops: Vec<OpRow>,
-}
-
-/// One op's part of a step.
-#[derive(Debug, Serialize)]
-pub(super) struct OpRow {
-    op: &'static str,
-    pass: &'static str,
-    calls: usize,
-    /// Of all calls of a step.
-    seconds: f64,
-    share: f64,
-    rate: f64,
-    unit: &'static str,
+    table: Option<OpTable>,
 }
 
 /// Measures and reports.
@@ -71,17 +62,13 @@ pub(super) struct OpRow {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let (model, block) = args.sizes.resolve()?;
+    let Sizes { model, block, precision } = args.sizes.resolve()?;
     let block = Block {
         rows: args.batch.or(block.map(|block| block.rows)).unwrap_or(4),
         tokens: args.seq.or(block.map(|block| block.tokens)).unwrap_or(1024),
     };
-    let settings = Settings {
-        steps: args.steps,
-        ops: !args.no_ops,
-        precision: args.sizes.precision()?,
-        peak_side: PEAK_SIDE,
-    };
+    let settings =
+        Settings { steps: args.steps, ops: !args.no_ops, precision, peaks: PeakSizes::BEYOND_CACHES };
     let report = measure(&model, block, settings)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
@@ -95,8 +82,8 @@ pub(super) struct Settings {
     pub(super) ops: bool,
     /// What the operands of matrix products are rounded to.
     pub(super) precision: Precision,
-    /// Side of the square matrices whose product stands for the peak.
-    pub(super) peak_side: usize,
+    /// What the machine's peaks are measured on.
+    pub(super) peaks: PeakSizes,
 }
 
 /// Measures a step, the machine's peak, and each op alone if asked to.
@@ -115,7 +102,12 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
     let params = step.parameters.iter().map(|parameter| parameter.value.elem_count()).sum();
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
-    let peak_gflop_per_s = matmul_peak(settings.peak_side, settings.precision)?;
+    let peak_gflop_per_s = matmul_peak(settings.peaks.side, settings.precision)?;
+    let table = if settings.ops {
+        Some(OpTable::measure(model, block, settings, peak_gflop_per_s, s_per_step)?)
+    } else {
+        None
+    };
     let tokens_per_s = block.count() as f64 / s_per_step;
     let flop_per_token = Flops::of(model).training();
     let gflop_per_s = tokens_per_s * flop_per_token / 1e9;
@@ -123,6 +115,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
         params,
         batch: block.rows,
         seq: block.tokens,
+        dtype: sizes::name(settings.precision),
         threads: rayon::current_num_threads(),
         tokens_per_s,
         s_per_step,
@@ -132,7 +125,7 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
         peak_gflop_per_s,
         share_of_peak: gflop_per_s / peak_gflop_per_s,
         peak_rss_bytes,
-        ops: if settings.ops { op_table(model, block, settings.precision, s_per_step)? } else { Vec::new() },
+        table,
     })
 }
 
@@ -191,41 +184,18 @@ impl Step {
     }
 }
 
-fn op_table(
-    model: &ModelConfig,
-    block: Block,
-    precision: Precision,
-    s_per_step: f64,
-) -> anyhow::Result<Vec<OpRow>> {
-    let mut rows = Vec::new();
-    for case in Cases::new(model, block, precision).all()? {
-        for (direction, pass) in [("forward", &case.forward), ("backward", &case.backward)] {
-            if let Some(pass) = pass.as_ref().filter(|pass| pass.calls > 0) {
-                rows.push(op_row(case.name, direction, pass, s_per_step)?);
-            }
-        }
-    }
-    Ok(rows)
-}
-
-fn op_row(op: &'static str, direction: &'static str, pass: &Pass, s_per_step: f64) -> anyhow::Result<OpRow> {
-    let once = median(seconds(1, 5, &pass.run)?);
-    let seconds = once * pass.calls as f64;
-    let (rate, unit) = pass.work.rate(once);
-    Ok(OpRow { op, pass: direction, calls: pass.calls, seconds, share: seconds / s_per_step, rate, unit })
-}
-
 impl Report {
     fn render(&self) -> String {
         use std::fmt::Write as _;
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} parameters, {} × {} tokens a step, {} threads\n{:.0} tokens/s, {:.3} s a step, {:.1} GFLOP/s: \
+            "{} parameters, {} × {} tokens a step, {}, {} threads\n{:.0} tokens/s, {:.3} s a step, {:.1} GFLOP/s: \
              {:.1} % of the {:.1} GFLOP/s of a large matrix product",
             self.params,
             self.batch,
             self.seq,
+            self.dtype,
             self.threads,
             self.tokens_per_s,
             self.s_per_step,
@@ -236,17 +206,8 @@ impl Report {
         if let Some(bytes) = self.peak_rss_bytes {
             let _ = writeln!(text, "{:.2} GB of memory at most", bytes as f64 / 1e9);
         }
-        if !self.ops.is_empty() {
-            let _ = writeln!(
-                text,
-                "\n{:18}{:10}{:>7}{:>10}{:>8}{:>16}",
-                "op, alone", "pass", "calls", "ms", "share", "rate"
-            );
-        }
-        for row in &self.ops {
-            let OpRow { op, pass, calls, seconds, share, rate, unit } = row;
-            let (ms, percent) = (1e3 * seconds, 100.0 * share);
-            let _ = writeln!(text, "{op:18}{pass:10}{calls:>7}{ms:>10.1}{percent:>7.1}%{rate:>8.1} {unit:7}");
+        if let Some(table) = &self.table {
+            let _ = write!(text, "\n{}", table.render());
         }
         text
     }

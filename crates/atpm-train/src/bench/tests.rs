@@ -1,8 +1,8 @@
 //! The benchmarks on sizes that take no time: that they run, and that their figures hang together.
 
 use super::cases::{Cases, Work};
-use super::clock::{Resident, median, resident_bytes, seconds};
-use super::sizes::Block;
+use super::clock::{PeakSizes, Resident, median, memory_peak, resident_bytes, seconds};
+use super::sizes::{Block, SizeArgs};
 use super::{decode, ops, step};
 use atpm_core::Precision;
 use atpm_model::ModelConfig;
@@ -26,7 +26,12 @@ const BLOCK: Block = Block { rows: 2, tokens: 20 };
 
 #[test]
 fn a_step_is_measured_with_all_of_its_ops() {
-    let settings = step::Settings { steps: 1, ops: true, precision: Precision::F32, peak_side: 64 };
+    let settings = step::Settings {
+        steps: 1,
+        ops: true,
+        precision: Precision::F32,
+        peaks: PeakSizes { side: 64, elements: 4096 },
+    };
     let report = serde_json::to_value(step::measure(&tiny(), BLOCK, settings).unwrap()).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
     let expected: usize =
@@ -36,13 +41,50 @@ fn a_step_is_measured_with_all_of_its_ops() {
     assert!((number("share_of_peak") - number("gflop_per_s") / number("peak_gflop_per_s")).abs() < 1e-12);
     // Random targets over 64 ids.
     assert!((number("loss") - 64f64.ln()).abs() < 0.5, "{}", number("loss"));
+    let table = &report["table"];
     let ops: Vec<_> =
-        report["ops"].as_array().unwrap().iter().map(|row| row["op"].as_str().unwrap()).collect();
+        table["ops"].as_array().unwrap().iter().map(|row| row["op"].as_str().unwrap()).collect();
     for op in
         ["linear in_proj", "mixer", "rms_norm", "short_conv", "swiglu", "cross_entropy", "embedding", "adamw"]
     {
         assert!(ops.contains(&op), "{op} is missing from {ops:?}");
     }
+    let share = |keep: fn(&serde_json::Value) -> bool| {
+        let rows = table["ops"].as_array().unwrap().iter().filter(|row| keep(row));
+        rows.map(|row| row["share"].as_f64().unwrap()).sum::<f64>()
+    };
+    let not_products = share(|row| row["flop"].is_null());
+    assert!((table["not_products_share"].as_f64().unwrap() - not_products).abs() < 1e-9, "{table}");
+    assert!((table["unlisted_share"].as_f64().unwrap() - (1.0 - share(|_| true))).abs() < 1e-9, "{table}");
+    for row in table["ops"].as_array().unwrap() {
+        let products =
+            ["linear", "mixer", "cross_entropy"].iter().any(|op| row["op"].as_str().unwrap().starts_with(op));
+        assert_eq!(row["flop"].is_null(), !products, "{row}");
+        let rate = row["bytes"].as_f64().unwrap() * row["calls"].as_f64().unwrap()
+            / row["seconds"].as_f64().unwrap();
+        assert!((row["gb_per_s"].as_f64().unwrap() * 1e9 / rate - 1.0).abs() < 1e-9, "{row}");
+    }
+}
+
+// 40 tokens of 16 channels, two embeddings of them and one table of 64: counted by hand.
+#[test]
+fn bytes_are_those_of_the_formula() {
+    let cases = Cases::new(&tiny(), BLOCK, Precision::F32).all().unwrap();
+    let bytes = |name: &str| {
+        let case = cases.iter().find(|case| case.name == name).unwrap();
+        [&case.forward, &case.backward].map(|pass| pass.as_ref().unwrap().work.bytes)
+    };
+    // x, y; and x, dy, the skip's gradient, dx.
+    assert_eq!(bytes("rms_norm"), [2.0, 4.0].map(|tensors| 4.0 * tensors * 40.0 * 16.0));
+    // x, W, y; and those three twice, with the weight's gradient read and written.
+    let (x, weight, y) = (40.0 * 16.0, 16.0 * 48.0, 40.0 * 48.0);
+    assert_eq!(bytes("linear mlp.up"), [4.0 * (x + weight + y), 4.0 * (2.0 * (x + weight + y) + weight)]);
+    // x, controls, y and the states before both rows' one chunk; in backward dy is read, and dx and dcontrols are written.
+    let (x, controls, y, states) = (40.0 * 48.0, 40.0 * 10.0, 40.0 * 16.0, 2.0 * 2.0 * 8.0 * 8.0);
+    assert_eq!(
+        bytes("mixer"),
+        [x + controls + y + states, 2.0 * (x + controls) + y + states].map(|n| 4.0 * n)
+    );
 }
 
 #[test]
@@ -60,10 +102,40 @@ fn every_op_with_a_reference_is_compared_both_ways() {
 
 #[test]
 fn decoding_keeps_its_state_at_one_size() {
-    let points = decode::measure(&tiny(), Precision::F32, &[70, 0, 7], 1).unwrap();
+    let points = decode::measure(&tiny(), Precision::F32, 3, &[70, 0, 7], 1).unwrap();
     assert_eq!(points.iter().map(|point| point.read).collect::<Vec<_>>(), [0, 7, 70]);
     assert!(points[0].state_bytes > 0);
     assert!(points.iter().all(|point| point.state_bytes == points[0].state_bytes));
+}
+
+#[test]
+fn a_config_brings_its_precision_and_the_flag_wins() {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        sizes: SizeArgs,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.toml");
+    let config = include_str!("../../../../configs/debug.toml");
+    std::fs::write(&file, config.replace("[train]", "[train]\ndtype = \"bf16\"")).unwrap();
+    let precision = |more: &[&str]| {
+        let flags = ["bench", "--config", file.to_str().unwrap()];
+        let flags = <Flags as clap::Parser>::try_parse_from(flags.iter().chain(more)).unwrap();
+        flags.sizes.resolve().map(|sizes| sizes.precision)
+    };
+    // As in training, f32 where there are no bf16 products.
+    let configured = if Precision::Bf16.supported() { Precision::Bf16 } else { Precision::F32 };
+    assert_eq!(precision(&[]).unwrap(), configured);
+    assert_eq!(precision(&["--dtype", "f32"]).unwrap(), Precision::F32);
+    assert_eq!(precision(&["--dtype", "bf16"]).is_ok(), Precision::Bf16.supported());
+}
+
+#[test]
+fn memory_has_a_speed() {
+    let peak = memory_peak(1 << 20).unwrap();
+    assert!(peak.mixed.is_finite() && peak.mixed > 0.1, "{peak:?}");
+    assert!(peak.read.is_finite() && peak.read > 0.1, "{peak:?}");
 }
 
 #[test]
@@ -75,6 +147,6 @@ fn times_are_counted_after_the_warm_up() {
     });
     assert_eq!((times.unwrap().len(), runs), (3, 5));
     assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
-    assert_eq!(Work::Bytes(2e9).rate(0.5), (4.0, "GB/s"));
+    assert_eq!(Work { products: None, bytes: 2e9 }.rate(0.5), (4.0, "GB/s"));
     assert!(resident_bytes(Resident::Now) <= resident_bytes(Resident::Peak));
 }

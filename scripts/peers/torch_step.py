@@ -1,12 +1,14 @@
 """One training step of the same model in PyTorch, to measure `atpm-train bench step` against.
 
     python torch_step.py --d 512 --layers 8 --heads 8 --S 64 --K 32 --V 32 --R 16 \
-        --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile]
+        --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile] \
+        [--mixer attention]
 
 Forward, backward, clipping and a fused AdamW update, in f32 or under bf16 autocast, as written or
 compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss, peak_rss_bytes. The
 memory runs in chunks: everything that does not depend on the state is batched over all chunks, and one
-loop carries the state from chunk to chunk.
+loop carries the state from chunk to chunk. With `--mixer attention`, the same decoder around softmax attention: what
+a user of recurrent models gives up, or not.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
 """
@@ -132,6 +134,29 @@ class Mixer(nn.Module):
         return self.output(x, ChunkedMemory(source, write, log_decay).read(query, blocks))
 
 
+class Attention(nn.Module):
+    """Causal softmax attention with rotary positions, in place of the memory: same width, same heads."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.heads = a.heads
+        self.qkv = nn.Linear(a.d, 3 * a.d, bias=False)
+        self.out_proj = nn.Linear(a.d, a.d, bias=False)
+        half = a.d // a.heads // 2
+        angle = torch.outer(torch.arange(a.seq), 1e4 ** (-torch.arange(half) / half))
+        self.register_buffer("turn", torch.stack([angle.cos(), angle.sin()]))
+
+    def rotated(self, x):
+        """Queries or keys [B,H,T,head], turned by their positions."""
+        (cos, sin), (left, right) = self.turn, x.chunk(2, -1)
+        return torch.cat([left * cos - right * sin, left * sin + right * cos], -1).to(x.dtype)
+
+    def forward(self, x):
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(self.rotated(query), self.rotated(key), value, is_causal=True)
+        return self.out_proj(y.transpose(1, 2).flatten(2))
+
+
 class Mlp(nn.Module):
     def __init__(self, a):
         super().__init__()
@@ -144,13 +169,13 @@ class Mlp(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, a):
+    def __init__(self, a, mixer=Mixer):
         super().__init__()
         self.embedding = nn.Embedding(a.vocab, a.d)
         nn.init.normal_(self.embedding.weight, std=0.02)
         norm = lambda: nn.RMSNorm(a.d, eps=1e-6)
         self.blocks = nn.ModuleList(
-            nn.ModuleList([norm(), Mixer(a), norm(), Mlp(a)]) for _ in range(a.layers)
+            nn.ModuleList([norm(), mixer(a), norm(), Mlp(a)]) for _ in range(a.layers)
         )
         self.norm = norm()
 
@@ -164,6 +189,9 @@ class Decoder(nn.Module):
 
     def forward(self, ids, targets):
         return F.cross_entropy(self.logits(ids).flatten(0, 1), targets.flatten())
+
+
+MIXERS = {"atpm": Mixer, "attention": Attention}
 
 
 def peak_rss_bytes():
@@ -186,6 +214,7 @@ def arguments():
     parser = size_parser("One training step in PyTorch, timed.", batch=4, seq=1024, steps=5)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--mixer", choices=list(MIXERS), default="atpm")
     args = parser.parse_args()
     if args.seq % CHUNK:
         parser.error(f"--seq must be a multiple of {CHUNK}")
@@ -197,7 +226,7 @@ def main():
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = Decoder(args)
+    model = Decoder(args, MIXERS[args.mixer])
     forward = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens = torch.randint(args.vocab, (args.batch, args.seq + 1))
@@ -213,7 +242,7 @@ def main():
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[2:])
     report = {
-        "peer": f"torch {torch.__version__} {args.dtype}{' compiled' if args.compile else ''}",
+        "peer": f"torch {torch.__version__} {args.mixer} {args.dtype}{' compiled' if args.compile else ''}",
         "params": sum(p.numel() for p in model.parameters()),
         "threads": torch.get_num_threads(),
         "tokens_per_s": args.batch * args.seq / seconds,

@@ -6,7 +6,7 @@ use atpm_core::Segments;
 use atpm_core::ops::linear;
 use candle_core::Tensor;
 
-use super::Decoder;
+use super::{Decoder, in_pool};
 use crate::decode::DecodeState;
 use crate::{Error, Result};
 
@@ -42,8 +42,10 @@ impl Decoder {
         segments: &Segments,
         state: Option<&mut DecodeState>,
     ) -> Result<Tensor> {
-        let x = self.hidden(ids, segments, state)?;
-        Ok(linear::forward(&self.normed(&x)?, &self.head().value, self.precision)?)
+        in_pool(|| {
+            let x = self.hidden(ids, segments, state)?;
+            Ok(linear::forward(&self.normed(&x)?, &self.head().value, self.precision)?)
+        })
     }
 
     /// Logits `[B,vocab]` of the last token of `ids [B,T]` only; moves `state` past the rows.
@@ -87,10 +89,4 @@ impl Decoder {
         }
         Ok(x)
     }
-}
-
-/// Runs `body` on one of the pool's threads. From outside the pool every op would be handed over and waited for, and
-/// for a single token that takes about as long as the ops themselves.
-fn in_pool<R: Send>(body: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| body())
 }

@@ -219,3 +219,9 @@ fn expect(what: &str, tensor: &Tensor, segments: &Segments) -> Result<()> {
         tensor.dims()
     )))
 }
+
+/// Runs `body` on one of the pool's threads. From outside the pool every op would be handed over and waited for, which
+/// for a single token takes about as long as the ops themselves, and in a training step still shows.
+fn in_pool<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| body())
+}

@@ -5,7 +5,7 @@ use atpm_core::ops::cross_entropy::{self, Options};
 use atpm_core::ops::{embedding, rms_norm};
 use candle_core::Tensor;
 
-use super::{Decoder, expect};
+use super::{Decoder, expect, in_pool};
 use crate::{Error, Result};
 
 /// What one micro-batch gives besides the gradients.
@@ -35,6 +35,17 @@ impl Decoder {
         if self.norm.gradient.dims() != self.norm.value.dims() {
             return Err(Error::Input("the model was made for inference, without room for gradients".into()));
         }
+        in_pool(|| self.forward_backward(ids, targets, segments, scale, z_loss))
+    }
+
+    fn forward_backward(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        segments: &Segments,
+        scale: f64,
+        z_loss: f64,
+    ) -> Result<StepOutput> {
         let eps = self.config.norm_eps;
         let (kept, x) = self.run_blocks(self.embed(ids, segments)?, segments)?;
 
@@ -65,11 +76,13 @@ impl Decoder {
     /// As [`Decoder::train_step_backward`].
     pub fn evaluate(&self, ids: &Tensor, targets: &Tensor, segments: &Segments) -> Result<Tensor> {
         expect("targets", targets, segments)?;
-        let mut x = self.embed(ids, segments)?;
-        for block in &self.blocks {
-            (x, _) = block.forward(&x, segments)?;
-        }
-        let normed = self.normed(&x)?.flatten_to(1)?;
-        Ok(cross_entropy::forward(&normed, &self.head().value, &targets.flatten_all()?, self.precision)?)
+        in_pool(|| {
+            let mut x = self.embed(ids, segments)?;
+            for block in &self.blocks {
+                (x, _) = block.forward(&x, segments)?;
+            }
+            let normed = self.normed(&x)?.flatten_to(1)?;
+            Ok(cross_entropy::forward(&normed, &self.head().value, &targets.flatten_all()?, self.precision)?)
+        })
     }
 }

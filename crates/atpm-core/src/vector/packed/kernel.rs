@@ -18,7 +18,7 @@
 )]
 
 use std::arch::x86_64::{
-    __m512, __m512bh, __m512i, __mmask16, _MM_HINT_T0, _mm_prefetch, _mm512_castps_si512,
+    __m512, __m512bh, __m512i, __mmask16, _MM_HINT_T0, _MM_HINT_T1, _mm_prefetch, _mm512_castps_si512,
     _mm512_castsi512_ps, _mm512_cvtne2ps_pbh, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_si512,
     _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_permutexvar_epi16, _mm512_set1_epi32,
     _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_shuffle_i32x4, _mm512_storeu_si512,
@@ -115,8 +115,8 @@ impl Lines {
     /// Asks for an element that will be loaded soon, if there is one; the processor guesses what follows within
     /// a line, but not where the next line begins.
     #[inline(always)]
-    unsafe fn prefetch(&self, line: usize, position: usize) {
-        _mm_prefetch::<_MM_HINT_T0>(self.start.wrapping_add(line * self.stride + position).cast());
+    unsafe fn prefetch<const HINT: i32>(&self, line: usize, position: usize) {
+        _mm_prefetch::<HINT>(self.start.wrapping_add(line * self.stride + position).cast());
     }
 }
 
@@ -136,9 +136,9 @@ unsafe fn pack_along<W: Word>(source: Lines, words: usize, out: *mut i32) {
         for word in (0..words).step_by(LANES) {
             let position = word * W::DEPTH;
             let packed = W::along(source.load(line, position), source.load(line, position + LANES));
-            source.prefetch(line + 1, position);
+            source.prefetch::<_MM_HINT_T0>(line + 1, position);
             if W::DEPTH == 2 {
-                source.prefetch(line + 1, position + LANES);
+                source.prefetch::<_MM_HINT_T0>(line + 1, position + LANES);
             }
             _mm512_storeu_si512(out.add(line * words + word).cast(), packed);
         }
@@ -154,7 +154,7 @@ unsafe fn pack_across<W: Word>(source: Lines, words: usize, width: usize, out: *
             let line = word * W::DEPTH;
             let packed = W::across(source.load(line, first), source.load(line + 1, first));
             for ahead in 0..W::DEPTH {
-                source.prefetch(line + LINES_AHEAD + ahead, first);
+                source.prefetch::<_MM_HINT_T0>(line + LINES_AHEAD + ahead, first);
             }
             _mm512_storeu_si512(out.add(word * out_stride + first).cast(), packed);
         }
@@ -228,9 +228,52 @@ pub(super) struct Out {
     pub(super) keep: f32,
 }
 
+/// The lines that this thread will probably pack next. They are asked for a few at a time while it multiplies, which
+/// leaves memory idle; packing alone would wait for them.
+pub(super) struct Ahead {
+    lines: Lines,
+    line: usize,
+    position: usize,
+}
+
+impl Ahead {
+    pub(super) fn new(lines: Lines) -> Self {
+        Self { lines, line: 0, position: 0 }
+    }
+
+    /// Asks for the next [`LINES_A_TIME`] cache lines, as long as there are any.
+    #[inline(always)]
+    fn step(&mut self) {
+        for _ in 0..LINES_A_TIME {
+            if self.line >= self.lines.count {
+                return;
+            }
+            // SAFETY: a prefetch reads nothing, and SSE is part of x86-64.
+            unsafe { self.lines.prefetch::<_MM_HINT_T1>(self.line, self.position) };
+            self.position += LANES;
+            if self.position >= self.lines.length {
+                (self.line, self.position) = (self.line + 1, 0);
+            }
+        }
+    }
+}
+
+/// Words of a tile between two steps of [`Ahead`], about 1500 cycles.
+const WORDS_A_STEP: usize = 64;
+
+/// Cache lines of a step. A task of 512 columns, the fewest here, then just gets through all lines of the next.
+const LINES_A_TIME: usize = 8;
+
 /// All rows of one strip.
 #[inline(always)]
-unsafe fn rows_times_strip<W: Word>(rows: usize, words: usize, left: Left, right: *const i32, out: Out) {
+unsafe fn rows_times_strip<W: Word>(
+    rows: usize,
+    words: usize,
+    left: Left,
+    right: *const i32,
+    out: Out,
+    ahead: &mut Ahead,
+) {
     let mut row = 0;
     let from = |row: usize| {
         let left = Left { start: left.start.add(row * left.row_stride), ..left };
@@ -238,24 +281,30 @@ unsafe fn rows_times_strip<W: Word>(rows: usize, words: usize, left: Left, right
     };
     while row + TILE_ROWS <= rows {
         let (left, out) = from(row);
-        tile::<W, TILE_ROWS>(words, left, right, out);
+        tile::<W, TILE_ROWS>(words, left, right, out, ahead);
         row += TILE_ROWS;
     }
     while row + 4 <= rows {
         let (left, out) = from(row);
-        tile::<W, 4>(words, left, right, out);
+        tile::<W, 4>(words, left, right, out, ahead);
         row += 4;
     }
     while row < rows {
         let (left, out) = from(row);
-        tile::<W, 1>(words, left, right, out);
+        tile::<W, 1>(words, left, right, out, ahead);
         row += 1;
     }
 }
 
 /// `M` rows of one strip, in registers.
 #[inline(always)]
-unsafe fn tile<W: Word, const M: usize>(words: usize, left: Left, right: *const i32, out: Out) {
+unsafe fn tile<W: Word, const M: usize>(
+    words: usize,
+    left: Left,
+    right: *const i32,
+    out: Out,
+    ahead: &mut Ahead,
+) {
     // The tile's own lines of `C` are needed last, and are rarely in the cache before.
     for row in 0..M {
         let line = out.start.wrapping_add(row * out.stride);
@@ -263,14 +312,17 @@ unsafe fn tile<W: Word, const M: usize>(words: usize, left: Left, right: *const 
         _mm_prefetch::<_MM_HINT_T0>(line.wrapping_add(LANES).cast());
     }
     let mut sums = [[_mm512_setzero_ps(); 2]; M];
-    for word in 0..words {
-        let b = right.add(word * STRIP);
-        let b = [_mm512_loadu_si512(b.cast()), _mm512_loadu_si512(b.add(LANES).cast())];
-        let a = left.start.add(word * left.word_stride);
-        for (row, sums) in sums.iter_mut().enumerate() {
-            let a = _mm512_set1_epi32(*a.add(row * left.row_stride));
-            sums[0] = W::multiply_add(sums[0], a, b[0]);
-            sums[1] = W::multiply_add(sums[1], a, b[1]);
+    for first in (0..words).step_by(WORDS_A_STEP) {
+        ahead.step();
+        for word in first..(first + WORDS_A_STEP).min(words) {
+            let b = right.add(word * STRIP);
+            let b = [_mm512_loadu_si512(b.cast()), _mm512_loadu_si512(b.add(LANES).cast())];
+            let a = left.start.add(word * left.word_stride);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let a = _mm512_set1_epi32(*a.add(row * left.row_stride));
+                sums[0] = W::multiply_add(sums[0], a, b[0]);
+                sums[1] = W::multiply_add(sums[1], a, b[1]);
+            }
         }
     }
     let keep = _mm512_set1_ps(out.keep);
@@ -304,7 +356,7 @@ pub(in crate::vector) struct Kernel {
     /// Packs rows from source lines across `k`: `[words, rows]`, rows rounded up to a vector.
     pub(super) pack_rows_across: unsafe fn(Lines, usize, *mut i32),
     /// Rows, words: multiplies a left panel with one strip.
-    pub(super) strip: unsafe fn(usize, usize, Left, *const i32, Out),
+    pub(super) strip: unsafe fn(usize, usize, Left, *const i32, Out, &mut Ahead),
 }
 
 /// A [`Kernel`] of the generic loops, with the instruction sets enabled.
@@ -328,8 +380,15 @@ macro_rules! kernel {
             pack_across::<$word>(source, words, width, out, width)
         }
         #[target_feature(enable = $features)]
-        unsafe fn strip(rows: usize, words: usize, left: Left, right: *const i32, out: Out) {
-            rows_times_strip::<$word>(rows, words, left, right, out)
+        unsafe fn strip(
+            rows: usize,
+            words: usize,
+            left: Left,
+            right: *const i32,
+            out: Out,
+            ahead: &mut Ahead,
+        ) {
+            rows_times_strip::<$word>(rows, words, left, right, out, ahead)
         }
         let depth = <$word as Word>::DEPTH;
         Kernel { depth, pack_strip_along, pack_strip_across, pack_rows_along, pack_rows_across, strip }

@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 use rayon::prelude::*;
 
 use super::matrix::{Mat, MatMut};
-use kernel::{Kernel, LANES, Left, Lines, Out, STRIP, TILE_ROWS};
+use kernel::{Ahead, Kernel, LANES, Left, Lines, Out, STRIP, TILE_ROWS};
 
 /// Words along `k` of a block: a strip of the right panel is then 64 KiB, and stays in the second-level
 /// cache beside the rows of a task.
@@ -142,7 +142,14 @@ impl Block<'_> {
             let (stride, columns) = (c.row_stride, self.b.columns);
             for_each(row_tasks * groups, |task| {
                 let (row_task, group) = (task / groups, task % groups);
-                let rows = row_task * TASK_ROWS..((row_task + 1) * TASK_ROWS).min(self.a.rows);
+                let rows_of = |task: usize| {
+                    let end = |task: usize| (task * TASK_ROWS).min(self.a.rows);
+                    end(task)..end(task + 1)
+                };
+                let rows = rows_of(row_task);
+                let next = (task + 1) / groups;
+                // The pool deals out tasks in runs, so the next is mostly this thread's as well.
+                let mut ahead = Ahead::new(self.source(if next == row_task { 0..0 } else { rows_of(next) }));
                 let strips = group * strips / groups..(group + 1) * strips / groups;
                 self.with_left(rows.clone(), |left| {
                     for strip in strips {
@@ -157,7 +164,16 @@ impl Block<'_> {
                         // SAFETY: `left` holds these rows and `right` this strip, `words` words each. `C`
                         // holds the rows and columns written, and no other task writes them: tasks
                         // differ in rows or in strips. The kernel's instruction sets were detected.
-                        unsafe { (self.kernel.strip)(rows.len(), self.words, left, strip_at(strip), out) };
+                        unsafe {
+                            (self.kernel.strip)(
+                                rows.len(),
+                                self.words,
+                                left,
+                                strip_at(strip),
+                                out,
+                                &mut ahead,
+                            )
+                        };
                     }
                 });
             });
@@ -177,6 +193,12 @@ impl Block<'_> {
                 (self.kernel.pack_strip_along)(lines(b.t()), self.words, out);
             }
         }
+    }
+
+    /// Where rows of the left operand lie.
+    fn source(&self, rows: std::ops::Range<usize>) -> Lines {
+        let a = self.a.block(rows, 0..self.a.columns);
+        lines(if a.column_stride == 1 { a } else { a.t() })
     }
 
     /// Packs rows of the left operand into this thread's panel, for `body`.

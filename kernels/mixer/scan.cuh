@@ -1,0 +1,263 @@
+// The walk over a head's chunks, and the walk back with the gradient of the state.
+//
+// One block a (row, head, slice of at most 64 columns of the entity); the slice of the state stays in shared
+// memory. Per chunk, forward, from E0 to E1:
+//
+//   U = U0 − W E0        Y = γ ⊙ Q E0 + B U        E1 = γ_C E0 + Dᵀ (tail ⊙ U)
+//
+// and backward, from dE1 to dE0:
+//
+//   dU = Bᵀ dY + tail ⊙ D dE1        dE0 = γ_C dE1 + Qᵀ (γ ⊙ dY) − Wᵀ dU
+//
+// Tiles come through a ring of buffers while the products on earlier ones run.
+#pragma once
+
+#include "prepare.cuh"
+
+namespace mixer {
+
+// The state's slice [S,64]: f32, and as operand of products. For f32 the two are one.
+template <class T>
+struct StateSlice {
+  float *exact;
+  T *operand;
+
+  static __host__ __device__ constexpr int rows(int address) { return tiles_of(address) * TILE; }
+  static constexpr size_t bytes(int address) {
+    return rows(address) * (sizeof(float) * PITCH<float> + (sizeof(T) == 2 ? sizeof(T) * PITCH<T> : 0));
+  }
+  __device__ __forceinline__ StateSlice(SharedCursor &shared, int address) {
+    exact = shared.take<float>(rows(address) * PITCH<float>);
+    if constexpr (sizeof(T) == 2) {
+      operand = shared.take<T>(rows(address) * PITCH<T>);
+    } else {
+      operand = exact;
+    }
+  }
+  __device__ __forceinline__ T *panel(int idx) const { return operand + idx * TILE_ELEMENTS<T>; }
+  __device__ __forceinline__ float *exact_panel(int idx) const { return exact + idx * TILE_ELEMENTS<float>; }
+
+  // Sets one element in both forms.
+  __device__ __forceinline__ void set(int row, int column, float value) const {
+    exact[row * PITCH<float> + column] = value;
+    if (sizeof(T) == 2) operand[row * PITCH<T> + column] = from_float<T>(value);
+  }
+  // panel ← factor·panel + change, each warp its rows.
+  __device__ __forceinline__ void update(int idx, float factor, const Accumulator &change) const {
+    Accumulator state;
+    state.load(exact_panel(idx));
+#pragma unroll
+    for (int i = 0; i < Accumulator::LENGTH; ++i) state.at[i] = fmaf(factor, state.at[i], change.at[i]);
+    state.store(exact_panel(idx));
+    if (sizeof(T) == 2) state.store(panel(idx));
+  }
+  // From a [S,D] state (zeros when null); zero outside the slice.
+  __device__ __forceinline__ void load(const float *state, int address, int entity, const Slice &slice) const {
+    for (int i = threadIdx.x; i < rows(address) * TILE; i += TILE_THREADS) {
+      const int row = i / TILE, column = i % TILE;
+      const bool inside = state != nullptr && row < address && column < slice.columns;
+      set(row, column, inside ? state[static_cast<int64_t>(row) * entity + slice.first + column] : 0.0f);
+    }
+  }
+  __device__ __forceinline__ void store(float *state, int address, int entity, const Slice &slice) const {
+    for (int i = threadIdx.x; i < address * TILE; i += TILE_THREADS) {
+      const int row = i / TILE, column = i % TILE;
+      if (column < slice.columns)
+        state[static_cast<int64_t>(row) * entity + slice.first + column] = exact[row * PITCH<float> + column];
+    }
+  }
+  // The operand form into a [S,D] array of T.
+  __device__ __forceinline__ void save(T *states, int address, int entity, const Slice &slice) const {
+    for (int idx = 0; idx < tiles_of(address); ++idx)
+      copy_rows_out(panel(idx), states + static_cast<int64_t>(idx) * TILE * entity + slice.first, entity,
+                    min(TILE, address - idx * TILE), slice.columns);
+  }
+};
+
+// Ring of tiles, and two tiles that stay over several steps.
+template <class T>
+constexpr size_t scan_shared_bytes(const Sizes &sizes) {
+  constexpr int RING = sizeof(T) == 2 ? 4 : 3;
+  return StateSlice<T>::bytes(sizes.address) + (RING + 2) * sizeof(T) * TILE_ELEMENTS<T>;
+}
+
+// A lane's share of a chunk's decays.
+struct LaneDecays {
+  float gamma[2], tail[2], whole;  // of its two rows; γ_C
+  __device__ __forceinline__ LaneDecays(const Decays &decays, const Chunk &chunk) {
+    load_rows(gamma, decays.gamma(chunk));
+    load_rows(tail, decays.tail(chunk));
+    whole = decays.gamma(chunk)[CHUNK - 1];
+  }
+};
+
+// y [B,T,H·D], final_state [B,H,S,D], address_norm [B,H] (mean ‖d‖), and, unless null, the state before each
+// chunk, chunk_states [B,H,N,S,D]. initial_state [B,H,S,D] is zero when null.
+template <class T>
+__device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &prepared, const float *norms,
+                                     const float *initial_state, const Sizes &sizes, T *y, float *final_state,
+                                     T *chunk_states, float *address_norm) {
+  const int64_t head_idx = blockIdx.x / sizes.slices();
+  const int slice_idx = blockIdx.x % sizes.slices();
+  const Slice slice(sizes, slice_idx);
+  const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
+  const int chunks = sizes.chunks();
+
+  SharedCursor cursor = {shared_memory()};
+  const StateSlice<T> state(cursor, address);
+  T *u_tile = cursor.take<T>(TILE_ELEMENTS<T>), *tail_u_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  T *ring = cursor.take<T>(0);
+
+  const int64_t state_at = head_idx * sizes.state_elements();
+  state.load(initial_state == nullptr ? nullptr : initial_state + state_at, address, entity, slice);
+
+  // The tiles of a chunk in the order of their use: W panels, U0, Q panels, B, D panels.
+  const int per_chunk = 3 * panels + 2;
+  auto source = [&](int tile) -> Matrix<T> {
+    const Chunk chunk(sizes, head_idx, tile / per_chunk);
+    int which = tile % per_chunk;
+    if (which < panels) {
+      Matrix<T> w = rows_of<T>(prepared.w, chunk, 2 * address, 0, min(TILE, address - which * TILE));
+      // [2,64,S] a chunk: the rows of the slice's block.
+      w.data += (slice.is_value ? CHUNK * address : 0) + which * TILE;
+      w.pitch = address;
+      return w;
+    }
+    which -= panels;
+    if (which == 0) return rows_of<T>(prepared.u0, chunk, entity, slice.first, slice.columns);
+    which -= 1;
+    if (which < panels) return rows_of<T>(q, chunk, address, which * TILE, min(TILE, address - which * TILE));
+    which -= panels;
+    if (which == 0) return square_of<T>(prepared.b, chunk, 1, 0);
+    which -= 1;
+    return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
+  };
+  TileStream<T, decltype(source)> tiles(ring, chunks * per_chunk, source);
+
+  float norm_sum = 0.0f;
+  for (int number = 0; number < chunks; ++number) {
+    const Chunk chunk(sizes, head_idx, number);
+    const LaneDecays decays(prepared.decays, chunk);
+    norm_sum += norms[chunk.idx];
+
+    Accumulator u, product;
+    product.clear();
+    for (int panel = 0; panel < panels; ++panel) {
+      const T *w = tiles.next();
+      if (panel == 0 && chunk_states != nullptr)
+        state.save(chunk_states + chunk.idx * sizes.state_elements(), address, entity, slice);
+      multiply_add(product, plain(w), plain(state.panel(panel)), slice.columns, min(TILE, address - panel * TILE));
+    }
+    u.load(tiles.next());
+#pragma unroll
+    for (int i = 0; i < Accumulator::LENGTH; ++i) u.at[i] -= product.at[i];
+    u.store(u_tile);
+    u.scale_rows(decays.tail);
+    u.store(tail_u_tile);
+
+    product.clear();
+    for (int panel = 0; panel < panels; ++panel) {
+      const T *queries = tiles.next();
+      multiply_add(product, plain(queries), plain(state.panel(panel)), slice.columns,
+                   min(TILE, address - panel * TILE));
+    }
+    product.scale_rows(decays.gamma);
+    T *b = tiles.next();
+    multiply_add(product, plain(b), plain(u_tile), slice.columns, CHUNK);
+
+    for (int panel = 0; panel < panels; ++panel) {
+      const T *write = tiles.next();
+      if (panel == 0) {
+        // Every warp is done with U: its tile carries the outputs on their way out.
+        product.store(u_tile);
+        const Matrix<T> out = outputs_of<T>(y, sizes, chunk, slice.first, slice.columns);
+        copy_rows_out(u_tile, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
+      }
+      product.clear();
+      multiply_add(product, transposed(write), plain(tail_u_tile), slice.columns, CHUNK);
+      state.update(panel, decays.whole, product);
+    }
+  }
+  __syncthreads();
+  state.store(final_state + state_at, address, entity, slice);
+  if (slice_idx == 0 && threadIdx.x == 0) address_norm[head_idx] = norm_sum / static_cast<float>(sizes.tokens);
+}
+
+// From dy [B,T,H·D] and dfinal_state [B,H,S,D] (zero when null): the gradient of the state after each chunk,
+// chunk_gradients [B,H,N,S,D], and that of the initial state, dinitial_state [B,H,S,D].
+template <class T>
+__device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prepared<T> &prepared, const T *dy,
+                                              const float *dfinal_state, const Sizes &sizes, T *chunk_gradients,
+                                              float *dinitial_state) {
+  const int64_t head_idx = blockIdx.x / sizes.slices();
+  const Slice slice(sizes, blockIdx.x % sizes.slices());
+  const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
+  const int chunks = sizes.chunks();
+
+  SharedCursor cursor = {shared_memory()};
+  const StateSlice<T> dstate(cursor, address);
+  T *dy_tile = cursor.take<T>(TILE_ELEMENTS<T>), *du_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  T *ring = cursor.take<T>(0);
+
+  const int64_t state_at = head_idx * sizes.state_elements();
+  dstate.load(dfinal_state == nullptr ? nullptr : dfinal_state + state_at, address, entity, slice);
+
+  // The tiles of a chunk in the order of their use: B, dY, D panels, then Q and W panel by panel.
+  const int per_chunk = 3 * panels + 2;
+  auto source = [&](int tile) -> Matrix<T> {
+    const Chunk chunk(sizes, head_idx, chunks - 1 - tile / per_chunk);
+    int which = tile % per_chunk;
+    if (which == 0) return square_of<T>(prepared.b, chunk, 1, 0);
+    if (which == 1) return outputs_of<T>(dy, sizes, chunk, slice.first, slice.columns);
+    which -= 2;
+    if (which < panels) return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
+    which -= panels;
+    const int panel = which / 2, columns = min(TILE, address - panel * TILE);
+    if (which % 2 == 0) return rows_of<T>(q, chunk, address, panel * TILE, columns);
+    Matrix<T> w = rows_of<T>(prepared.w, chunk, 2 * address, 0, columns);
+    w.data += (slice.is_value ? CHUNK * address : 0) + panel * TILE;
+    w.pitch = address;
+    return w;
+  };
+  TileStream<T, decltype(source)> tiles(ring, chunks * per_chunk, source);
+
+  for (int number = chunks - 1; number >= 0; --number) {
+    const Chunk chunk(sizes, head_idx, number);
+    const LaneDecays decays(prepared.decays, chunk);
+
+    const T *b = tiles.next();
+    dstate.save(chunk_gradients + chunk.idx * sizes.state_elements(), address, entity, slice);
+    const T *dy_rows = tiles.next();
+    Accumulator du, product;
+    du.clear();
+    multiply_add(du, transposed(b), plain(dy_rows), slice.columns, CHUNK);
+    product.load(dy_rows);
+    product.scale_rows(decays.gamma);
+    product.store(dy_tile);
+
+    product.clear();
+    for (int panel = 0; panel < panels; ++panel) {
+      const T *write = tiles.next();
+      multiply_add(product, plain(write), plain(dstate.panel(panel)), slice.columns,
+                   min(TILE, address - panel * TILE));
+    }
+    // −dU, so that what follows is a sum.
+#pragma unroll
+    for (int i = 0; i < Accumulator::LENGTH; ++i)
+      du.at[i] = -fmaf(decays.tail[Accumulator::half(i)], product.at[i], du.at[i]);
+    du.store(du_tile);
+
+    for (int panel = 0; panel < panels; ++panel) {
+      const T *queries = tiles.next();
+      product.clear();
+      multiply_add(product, transposed(queries), plain(dy_tile), slice.columns, CHUNK);
+      const T *w = tiles.next();
+      multiply_add(product, transposed(w), plain(du_tile), slice.columns, CHUNK);
+      dstate.update(panel, decays.whole, product);
+    }
+  }
+  __syncthreads();
+  dstate.store(dinitial_state + state_at, address, entity, slice);
+}
+
+}  // namespace mixer

@@ -12,12 +12,12 @@
 // |---|---|---|---|
 // | addresses | B·H·N | x, controls, weights | s, q, d, norms |
 // | prepare | B·H·N | x, controls, s, q, d | w, u0, b, decays; m, n for backward |
-// | scan | B·H·slices | q, d, prepared | y, final state, chunk states, mean ‖d‖ |
+// | scan | B·H·slices(scan_width) | q, d, prepared | y, final state, chunk states, mean ‖d‖ |
 //
 // That is forward. Backward runs addresses and prepare again (u0 null, m and n given), then
 //
-// | scan_backward | B·H·slices | q, d, prepared, dy | gradient of the state after each chunk, of the first state |
-// | entity_backward | B·H·N·slices | x, prepared, states, dy | dR, U, shares of the gates' gradients |
+// | scan_backward | B·H·slices(scan_width) | q, d, prepared, dy | gradient of the state after each chunk, of the first state |
+// | entity_backward | B·H·N·slices() | x, prepared, states, dy | dR, U, shares of the gates' gradients |
 // | address_backward | B·H·N | the same, dR, U | ds, dq, dd, dlog α, dβ_K, dβ_V |
 // | addresses_backward | B·H·⌈N/8⌉ | x, ds, dq, dd, dR | dx, dρ, dλ, partial dA_K, dA_V, dC |
 // | transport_gradients | ⌈H·R(K+V+S)/128⌉ | the partial sums | adds to dA_K, dA_V, dC |
@@ -62,14 +62,14 @@
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2) mixer_address_backward_##SUFFIX(                          \
       const float *controls, const uint8_t *starts, const T *s, const T *q, const T *d, T *b, T *m, float *gamma_tail, \
-      const T *chunk_states, const T *chunk_gradients, const T *dy, T *dr, T *u, float *per_token, T *ds, T *dq,       \
-      T *dd, float *dcontrols, SIZE_PARAMETERS) {                                                                      \
+      const T *chunk_states, const T *chunk_gradients, const T *dy, T *dr, T *u, float *per_token, float *ds,          \
+      float *dq, float *dd, float *dcontrols, SIZE_PARAMETERS) {                                                                      \
     mixer::address_backward<T>(controls, starts, s, q, d, {nullptr, nullptr, b, m, nullptr, {gamma_tail, nullptr}},    \
                                chunk_states, chunk_gradients, dy, {dr, u, per_token}, SIZES, ds, dq, dd, dcontrols);   \
   }                                                                                                                    \
   extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2) mixer_addresses_backward_##SUFFIX(                        \
-      const T *x, const float *controls, const float *a_key, const float *a_value, const float *c, const T *ds,        \
-      const T *dq, const T *dd, const T *dr, T *dx, float *dcontrols, float *partials, int query_norm,                 \
+      const T *x, const float *controls, const float *a_key, const float *a_value, const float *c, const float *ds,    \
+      const float *dq, const float *dd, const T *dr, T *dx, float *dcontrols, float *partials, int query_norm,                 \
       SIZE_PARAMETERS) {                                                                                               \
     mixer::addresses_backward<T>(x, controls, {a_key, a_value, c}, SIZES, query_norm != 0, ds, dq, dd, dr, dx,         \
                                  dcontrols, partials);                                                                 \

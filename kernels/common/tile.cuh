@@ -21,6 +21,32 @@ constexpr int TILE_ELEMENTS = TILE *PITCH<T>;
 
 constexpr int tiles_of(int n) { return (n + TILE - 1) / TILE; }
 
+// A number in bf16 keeps 8 bits. Factors of which a chunk's result is a small difference, and those that pass
+// through several products, are kept as a sum of two bf16 numbers, 16 bits: two tiles in shared memory, and
+// three products on the tensor cores instead of one. In f32 there is one part.
+template <class T>
+constexpr int PARTS = sizeof(T) == 2 ? 2 : 1;
+
+template <class T>
+struct Split {
+  T *high, *low;  // `low` is unused in f32
+  int pitch;
+};
+template <class T>
+__device__ __forceinline__ Split<T> take_split(SharedCursor &shared) {
+  T *tiles = shared.take<T>(PARTS<T> * TILE_ELEMENTS<T>);
+  return {tiles, tiles + (PARTS<T> - 1) * TILE_ELEMENTS<T>, PITCH<T>};
+}
+// Writes two neighbours at `at` of a split tile.
+template <class T>
+__device__ __forceinline__ void store_split_pair(Split<T> tile, int at, float x, float y) {
+  store_pair(tile.high + at, x, y);
+  if (PARTS<T> == 2) {
+    const float2 high = load_pair(tile.high + at);
+    store_pair(tile.low + at, x - high.x, y - high.y);
+  }
+}
+
 // A matrix in global memory: row i begins at data + i·pitch. Rows are aligned to 16 bytes.
 template <class T>
 struct Matrix {
@@ -84,11 +110,38 @@ struct Accumulator {
     }
   }
 
+  template <class T>
+  __device__ __forceinline__ void load(Split<T> tile) {
+    load(tile.high);
+    if (PARTS<T> == 2) add(tile.low);
+  }
+  template <class T>
+  __device__ __forceinline__ void add(const T *tile) {
+#pragma unroll
+    for (int i = 0; i < LENGTH; i += 2) {
+      const float2 pair = load_pair(tile + row(i) * PITCH<T> + column(i));
+      at[i] += pair.x;
+      at[i + 1] += pair.y;
+    }
+  }
+
   // Writes the warp's rows of a tile; other warps see them after a barrier.
   template <class T>
   __device__ __forceinline__ void store(T *tile) const {
 #pragma unroll
     for (int i = 0; i < LENGTH; i += 2) store_pair(tile + row(i) * PITCH<T> + column(i), at[i], at[i + 1]);
+  }
+  template <class T>
+  __device__ __forceinline__ void store(Split<T> tile) const {
+#pragma unroll
+    for (int i = 0; i < LENGTH; i += 2)
+      store_split_pair(tile, row(i) * PITCH<T> + column(i), at[i], at[i + 1]);
+  }
+  // The same to rows of f32 in global memory.
+  __device__ __forceinline__ void store(float *to, int64_t pitch, int columns) const {
+#pragma unroll
+    for (int i = 0; i < LENGTH; i += 2)
+      if (column(i) < columns) store_pair(to + row(i) * pitch + column(i), at[i], at[i + 1]);
   }
 };
 
@@ -118,51 +171,69 @@ __device__ __forceinline__ void store_rows(float *per_row, const float (&values)
   for (int half = 0; half < 2; ++half) per_row[Accumulator::row_of_half(half)] = values[half];
 }
 
-// A tile as an operand: as it lies, or its transpose.
-template <class T, bool IS_TRANSPOSED>
+// A tile as an operand: as it lies, or its transpose; with IS_SPLIT, the sum of two tiles.
+template <class T, bool IS_TRANSPOSED, bool IS_SPLIT>
 struct Operand {
-  const T *data;
+  const T *data, *low;
   int pitch;
 };
 template <class T>
-__device__ __forceinline__ Operand<T, false> plain(const T *tile, int pitch = PITCH<T>) {
-  return {tile, pitch};
+__device__ __forceinline__ Operand<T, false, false> plain(const T *tile, int pitch = PITCH<T>) {
+  return {tile, nullptr, pitch};
 }
 template <class T>
-__device__ __forceinline__ Operand<T, true> transposed(const T *tile, int pitch = PITCH<T>) {
-  return {tile, pitch};
+__device__ __forceinline__ Operand<T, true, false> transposed(const T *tile, int pitch = PITCH<T>) {
+  return {tile, nullptr, pitch};
+}
+template <class T>
+__device__ __forceinline__ Operand<T, false, (PARTS<T> > 1)> plain(Split<T> tile) {
+  return {tile.high, tile.low, tile.pitch};
+}
+template <class T>
+__device__ __forceinline__ Operand<T, true, (PARTS<T> > 1)> transposed(Split<T> tile) {
+  return {tile.high, tile.low, tile.pitch};
 }
 
-// sum += A·B over `inner` (rounded up to 16) for the first `columns` (likewise) of the result.
-template <bool A_TRANSPOSED, bool B_TRANSPOSED>
-__device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<bf16, A_TRANSPOSED> a,
-                                             Operand<bf16, B_TRANSPOSED> b, int columns, int inner) {
+// sum += A·B over `inner` (rounded up to 16) for the first `columns` (likewise) of the result. Of two split
+// operands, the product of their low parts is left out: it is below the others' rounding.
+template <bool A_TRANSPOSED, bool A_SPLIT, bool B_TRANSPOSED, bool B_SPLIT>
+__device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<bf16, A_TRANSPOSED, A_SPLIT> a,
+                                             Operand<bf16, B_TRANSPOSED, B_SPLIT> b, int columns, int inner) {
   const int lane = lane_idx(), first_row = warp_idx() * WARP_ROWS;
-  // Where this lane's row of the four 8×8 matrices begins: the matrices of A go down, then right; those
-  // of B down, then right too, so that registers 0, 1 and 2, 3 are the two 16×8 operands.
+  // Where this lane's row of the four 8×8 matrices begins: the matrices go down, then right, and registers
+  // 0, 1 and 2, 3 of B are its two 16×8 operands. A stored transpose goes right, then down.
   const int down = lane / 8 % 2 * 8 + lane % 8, right = lane / 16 * 8;
   const int down_stored = lane / 16 * 8 + lane % 8, right_stored = lane / 8 % 2 * 8;
-  const bf16 *a_row = A_TRANSPOSED ? a.data + down_stored * a.pitch + first_row + right_stored
-                                   : a.data + (first_row + down) * a.pitch + right;
-  const bf16 *b_row = B_TRANSPOSED ? b.data + down_stored * b.pitch + right_stored : b.data + down * b.pitch + right;
+  const int a_lane = A_TRANSPOSED ? down_stored * a.pitch + first_row + right_stored
+                                  : (first_row + down) * a.pitch + right;
+  const int b_lane = B_TRANSPOSED ? down_stored * b.pitch + right_stored : down * b.pitch + right;
   for (int k = 0; k < inner; k += 16) {
-    uint32_t a_registers[4];
-    ldmatrix_x4<A_TRANSPOSED>(a_registers, a_row + (A_TRANSPOSED ? k * a.pitch : k));
+    const int a_at = a_lane + (A_TRANSPOSED ? k * a.pitch : k);
+    uint32_t a_high[4], a_low[4];
+    ldmatrix_x4<A_TRANSPOSED>(a_high, a.data + a_at);
+    if (A_SPLIT) ldmatrix_x4<A_TRANSPOSED>(a_low, a.low + a_at);
 #pragma unroll
     for (int column = 0; column < TILE; column += 16) {
       if (column < columns) {
-        uint32_t b_registers[4];
-        ldmatrix_x4<!B_TRANSPOSED>(b_registers, b_row + (B_TRANSPOSED ? column * b.pitch + k : k * b.pitch + column));
-        mma_m16n8k16(sum.at + column / 2, a_registers, b_registers);
-        mma_m16n8k16(sum.at + column / 2 + 4, a_registers, b_registers + 2);
+        const int b_at = b_lane + (B_TRANSPOSED ? column * b.pitch + k : k * b.pitch + column);
+        uint32_t b_high[4], b_low[4];
+        ldmatrix_x4<!B_TRANSPOSED>(b_high, b.data + b_at);
+        if (B_SPLIT) ldmatrix_x4<!B_TRANSPOSED>(b_low, b.low + b_at);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float *sums = sum.at + column / 2 + half * 4;
+          mma_m16n8k16(sums, a_high, b_high + half * 2);
+          if (A_SPLIT) mma_m16n8k16(sums, a_low, b_high + half * 2);
+          if (B_SPLIT) mma_m16n8k16(sums, a_high, b_low + half * 2);
+        }
       }
     }
   }
 }
 
 template <bool A_TRANSPOSED, bool B_TRANSPOSED>
-__device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<float, A_TRANSPOSED> a,
-                                             Operand<float, B_TRANSPOSED> b, int columns, int inner) {
+__device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<float, A_TRANSPOSED, false> a,
+                                             Operand<float, B_TRANSPOSED, false> b, int columns, int inner) {
   const int row = Accumulator::row_of_half(0), first_column = lane_idx() % 4 * 2;
   for (int k = 0; k < inner; ++k) {
     float a_values[2];
@@ -181,8 +252,9 @@ __device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<float, A_
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          sum.at[block / 2 + half * 2] = fmaf(a_values[half], b_pair.x, sum.at[block / 2 + half * 2]);
-          sum.at[block / 2 + half * 2 + 1] = fmaf(a_values[half], b_pair.y, sum.at[block / 2 + half * 2 + 1]);
+          float *sums = sum.at + block / 2 + half * 2;
+          sums[0] = fmaf(a_values[half], b_pair.x, sums[0]);
+          sums[1] = fmaf(a_values[half], b_pair.y, sums[1]);
         }
       }
     }
@@ -192,27 +264,40 @@ __device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<float, A_
 // Copies the warp's rows of a tile to global memory, 16 bytes a lane. The warp's own stores to the tile
 // are visible, and the tile may be overwritten by the warp afterwards.
 template <class T>
-__device__ __forceinline__ void copy_rows_out(const T *tile, T *to, int64_t pitch, int rows, int columns) {
+__device__ __forceinline__ void copy_rows_out(const T *tile, T *to, int64_t pitch, int rows, int columns,
+                                              int tile_pitch = PITCH<T>) {
   constexpr int PER_COPY = 16 / sizeof(T), PER_ROW = TILE / PER_COPY;
   __syncwarp();
 #pragma unroll
   for (int i = lane_idx(); i < WARP_ROWS * PER_ROW; i += LANES) {
     const int row = warp_idx() * WARP_ROWS + i / PER_ROW, column = i % PER_ROW * PER_COPY;
-    if (row < rows && column < columns)
+#ifdef PLANT_STORE_ONE_TOO_MANY
+    const bool inside = row <= rows && column < columns;
+#else
+    const bool inside = row < rows && column < columns;
+#endif
+    if (inside)
       *reinterpret_cast<uint4 *>(to + row * pitch + column) =
-          *reinterpret_cast<const uint4 *>(tile + row * PITCH<T> + column);
+          *reinterpret_cast<const uint4 *>(tile + row * tile_pitch + column);
   }
   __syncwarp();
 }
 
+// The parts of a split tile to [PARTS,64,64].
+template <class T>
+__device__ __forceinline__ void copy_square_out(Split<T> tile, T *to) {
+  copy_rows_out(tile.high, to, TILE, TILE, TILE);
+  if (PARTS<T> == 2) copy_rows_out(tile.low, to + TILE * TILE, TILE, TILE, TILE);
+}
+
 // A sequence of tiles on its way through a ring of buffers, DISTANCE tiles ahead of their use.
 //
-// `next()` gives the next tile; it and the one before it stay valid until the call after. `source(i)` says
-// where tile i of the sequence is.
+// `next()` gives the next tile; it and the PARTS tiles before it stay valid until the call after.
+// `source(i)` says where tile i of the sequence is.
 template <class T, class Source>
 struct TileStream {
   static constexpr int DISTANCE = sizeof(T) == 2 ? 2 : 1;
-  static constexpr int SLOTS = DISTANCE + 2;
+  static constexpr int SLOTS = DISTANCE + 1 + PARTS<T>;
 
   T *slots;
   Source source;

@@ -105,14 +105,14 @@ struct Transport {
   const float *a_key, *a_value, *c;
 };
 
-// Rows and columns of an f32 matrix times `factor` as a tile of T, zeros around it.
+// Rows and columns of an f32 matrix times `factor` as a tile, zeros around it.
 template <class T>
-__device__ __forceinline__ void load_weights(T *tile, const float *from, int pitch, int rows, int columns,
+__device__ __forceinline__ void load_weights(Split<T> tile, const float *from, int pitch, int rows, int columns,
                                              float factor) {
-  for (int i = threadIdx.x; i < TILE * TILE; i += TILE_THREADS) {
-    const int row = i / TILE, column = i % TILE;
-    const float value = row < rows && column < columns ? from[row * pitch + column] * factor : 0.0f;
-    tile[row * PITCH<T> + column] = from_float<T>(value);
+  for (int i = threadIdx.x; i < TILE * TILE / 2; i += TILE_THREADS) {
+    const int row = i / (TILE / 2), column = i % (TILE / 2) * 2;
+    auto element = [&](int at) { return row < rows && at < columns ? from[row * pitch + at] * factor : 0.0f; };
+    store_split_pair(tile, row * PITCH<T> + column, element(column), element(column + 1));
   }
 }
 
@@ -120,18 +120,18 @@ __device__ __forceinline__ void load_weights(T *tile, const float *from, int pit
 template <class T>
 struct Proposal {
   float *c;             // [64, S+4]: c of each token
-  T *z, *unit, *weight; // tiles: z, a panel of k̂ or v̂, a panel of a weight
+  Split<T> z, unit, weight;        // z, a panel of k̂ or v̂, a panel of a weight
   float *key_scale, *value_scale;  // [64]: 1/RMS
 
   static __host__ __device__ constexpr int c_pitch(int address) { return address + 4; }
   static constexpr size_t bytes(int address) {
-    return sizeof(float) * TILE * (c_pitch(address) + 2) + 3 * sizeof(T) * TILE_ELEMENTS<T>;
+    return sizeof(float) * TILE * (c_pitch(address) + 2) + 3 * PARTS<T> * sizeof(T) * TILE_ELEMENTS<T>;
   }
   __device__ __forceinline__ Proposal(SharedCursor &shared, int address) {
     c = shared.take<float>(TILE * c_pitch(address));
-    z = shared.take<T>(TILE_ELEMENTS<T>);
-    unit = shared.take<T>(TILE_ELEMENTS<T>);
-    weight = shared.take<T>(TILE_ELEMENTS<T>);
+    z = take_split<T>(shared);
+    unit = take_split<T>(shared);
+    weight = take_split<T>(shared);
     key_scale = shared.take<float>(TILE);
     value_scale = shared.take<float>(TILE);
   }
@@ -139,14 +139,14 @@ struct Proposal {
 
 // A panel of k̂ or v̂ (`scale` is 1/RMS), columns `first`… of the entity, by the warp that owns the rows.
 template <class T>
-__device__ __forceinline__ void load_unit_panel(T *tile, const T *x, const Sizes &sizes, const Chunk &chunk,
+__device__ __forceinline__ void load_unit_panel(Split<T> tile, const T *x, const Sizes &sizes, const Chunk &chunk,
                                                 const float *scale, int first, int columns) {
   const Matrix<T> from = inputs_of(x, sizes, chunk, 2 * sizes.address + first, columns);
   for (int row = warp_idx() * WARP_ROWS; row < (warp_idx() + 1) * WARP_ROWS; ++row) {
     const int column = 2 * lane_idx();
     const bool inside = row < from.rows && column < from.columns;
     const float2 pair = inside ? load_pair(from.data + row * from.pitch + column) : make_float2(0.0f, 0.0f);
-    store_pair(tile + row * PITCH<T> + column, pair.x * scale[row], pair.y * scale[row]);
+    store_split_pair(tile, row * PITCH<T> + column, pair.x * scale[row], pair.y * scale[row]);
   }
 }
 

@@ -14,7 +14,7 @@ constexpr int groups_of(const Sizes &sizes) { return (sizes.chunks() + CHUNKS_PE
 
 template <class T>
 constexpr size_t addresses_backward_shared_bytes(const Sizes &sizes) {
-  return Proposal<T>::bytes(sizes.address) + 2 * sizeof(T) * TILE_ELEMENTS<T>;
+  return Proposal<T>::bytes(sizes.address) + (PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // Where one block sums its share of dA_K [R,K], dA_V [R,V], dC [S,R]: [B,H,groups] of these, in f32.
@@ -68,11 +68,18 @@ __device__ __forceinline__ float2 transport_backward(const WarpRow &s, WarpRow &
   return make_float2(dd_b - scales.along * dd_s, gap * dq_a);
 }
 
-// One chunk: q, s of dx, dρ and dλ; and dc, which takes the place of c, as rows of T that begin where c's did.
+// dc [64,S] where c was: a row of c has room for both parts of a row of dc, the low one behind the high one.
+template <class T>
+__device__ __forceinline__ Split<T> dc_of(const Proposal<T> &shared, int address) {
+  T *rows = reinterpret_cast<T *>(shared.c);
+  return {rows, rows + (PARTS<T> - 1) * address, Proposal<T>::c_pitch(address) * PARTS<T>};
+}
+
+// One chunk: q, s of dx, dρ and dλ; and dc, which takes the place of c.
 template <class T>
 __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T *x, const float *controls,
-                                              const Sizes &sizes, const Chunk &chunk, bool query_norm, const T *ds_in,
-                                              const T *dq_in, const T *dd_in, T *dx, float *dcontrols) {
+                                              const Sizes &sizes, const Chunk &chunk, bool query_norm, const float *ds_in,
+                                              const float *dq_in, const float *dd_in, T *dx, float *dcontrols) {
   const int address = sizes.address;
   const Matrix<T> inputs = inputs_of(x, sizes, chunk, 0, address);
   T *dx_rows = dx + (inputs.data - x);
@@ -108,8 +115,12 @@ __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T
       b.clear();
     }
     __syncwarp();  // c's row is read
-    b.store(reinterpret_cast<T *>(c_row), address);
-    // The panel that reads past S, up to a multiple of 16, finds zeros: S is one.
+    const Split<T> dc = dc_of(shared, address);
+#pragma unroll
+    for (int j = 0; j < PAIRS; ++j) {
+      const int column = 2 * lane_idx() + 2 * LANES * j;
+      if (column < address) store_split_pair(dc, row * dc.pitch + column, b.at[j].x, b.at[j].y);
+    }
   }
 }
 
@@ -164,8 +175,8 @@ __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *pan
 // dx [B,T,H·(2S+K+V)], rows 3 and 4 of dcontrols [B,T,5,H], and partial sums of the weights' gradients.
 template <class T>
 __device__ __forceinline__ void addresses_backward(const T *x, const float *controls, const Transport &weights,
-                                                   const Sizes &sizes, bool query_norm, const T *ds, const T *dq,
-                                                   const T *dd, const T *dr, T *dx, float *dcontrols,
+                                                   const Sizes &sizes, bool query_norm, const float *ds, const float *dq,
+                                                   const float *dd, const T *dr, T *dx, float *dcontrols,
                                                    float *partials) {
   const int groups = groups_of(sizes);
   const int64_t state = blockIdx.x / groups;
@@ -173,7 +184,8 @@ __device__ __forceinline__ void addresses_backward(const T *x, const float *cont
   const TransportPartial partial(partials, sizes, blockIdx.x);
   SharedCursor cursor = {shared_memory()};
   const Proposal<T> shared(cursor, sizes.address);
-  T *dz_value_tile = cursor.take<T>(TILE_ELEMENTS<T>), *panel_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const Split<T> dz_value_tile = take_split<T>(cursor);
+  T *panel_tile = cursor.take<T>(TILE_ELEMENTS<T>);
   const int address = sizes.address, rank = sizes.rank;
   const float root_rank = 1.0f / sqrtf(static_cast<float>(rank));
 
@@ -186,18 +198,18 @@ __device__ __forceinline__ void addresses_backward(const T *x, const float *cont
     rows_backward(shared, x, controls, sizes, chunk, query_norm, ds, dq, dd, dx, dcontrols);
 
     // dC += dcᵀ z/√R and dz = dc C/√R, over panels of S.
-    const T *dc = reinterpret_cast<const T *>(shared.c);
-    const int dc_pitch = Proposal<T>::c_pitch(address) * static_cast<int>(sizeof(float) / sizeof(T));
+    const Split<T> dc = dc_of(shared, address);
     const float *c_weight = weights.c + static_cast<int64_t>(chunk.head) * address * rank;
     dz.clear();
     for (int panel = 0; panel < address; panel += TILE) {
       const int columns = min(TILE, address - panel);
+      const Split<T> dc_panel = {dc.high + panel, dc.low + panel, dc.pitch};
       __syncthreads();
       load_weights(shared.weight, c_weight + panel * rank, rank, columns, rank, root_rank);
       __syncthreads();
-      multiply_add(dz, plain(dc + panel, dc_pitch), plain(shared.weight), rank, columns);
+      multiply_add(dz, plain(dc_panel), plain(shared.weight), rank, columns);
       product.clear();
-      multiply_add(product, transposed(dc + panel, dc_pitch), plain(shared.z), rank, CHUNK);
+      multiply_add(product, transposed(dc_panel), plain(shared.z), rank, CHUNK);
 #pragma unroll
       for (int i = 0; i < Accumulator::LENGTH; ++i) product.at[i] *= root_rank;
       accumulate(partial.c + static_cast<int64_t>(panel) * rank, rank, product, columns, rank, is_first);

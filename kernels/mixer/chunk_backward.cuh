@@ -32,7 +32,7 @@ struct EntityGradients {
 
 template <class T>
 constexpr size_t entity_backward_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(float) * TILE + 6 * sizeof(T) * TILE_ELEMENTS<T>;
+  return ChunkControls::BYTES + sizeof(float) * TILE + (5 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 template <class T>
@@ -48,8 +48,11 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   SharedCursor cursor = {shared_memory()};
   const ChunkControls gates(cursor);
   float *sums = cursor.take<float>(TILE);
-  T *tile[6];
-  for (int i = 0; i < 6; ++i) tile[i] = cursor.take<T>(TILE_ELEMENTS<T>);
+  // First the panels of S, Q, D, E0 and dE1, then N, B, M, what stands for X in turn, U, and dY.
+  const Split<T> n_tile = take_split<T>(cursor), b_tile = take_split<T>(cursor), m_tile = take_split<T>(cursor);
+  const Split<T> x_tile = take_split<T>(cursor), u_tile = take_split<T>(cursor);
+  T *const dy_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  T *const tile[5] = {n_tile.high, b_tile.high, m_tile.high, x_tile.high, u_tile.high};
   load_controls(gates, controls, starts, sizes, chunk);
 
   // S E0, Q E0, D dE1 and ⟨dE1, E0⟩, summed over panels of 64 address rows.
@@ -77,13 +80,11 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
     }
   }
   __syncthreads();
-  T *const x_tile = tile[0], *const dy_tile = tile[1], *const n_tile = tile[2], *const b_tile = tile[3];
-  T *const m_tile = tile[4], *const u_tile = tile[5];
-  load_tile(x_tile, inputs_of(x, sizes, chunk, 2 * address + slice.first, columns));
+  load_tile(x_tile.high, inputs_of(x, sizes, chunk, 2 * address + slice.first, columns));
   load_tile(dy_tile, outputs_of(dy, sizes, chunk, slice.first, columns));
-  load_tile(n_tile, square_of<T>(prepared.n, chunk, 2, slice.is_value));
-  load_tile(b_tile, square_of<T>(prepared.b, chunk, 1, 0));
-  load_tile(m_tile, square_of<T>(prepared.m, chunk, 1, 0));
+  load_square<T>(n_tile, prepared.n, chunk, 2, slice.is_value);
+  load_square<T>(b_tile, prepared.b, chunk, 1, 0);
+  load_square<T>(m_tile, prepared.m, chunk, 1, 0);
   finish_loads();
 
   float gamma[2], tail[2], beta[2], dg[2] = {0.0f, 0.0f}, kappa[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
@@ -99,7 +100,7 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   add_row_products(dg, qe, du);
 
   // r and U. The residual without the chunk's own writes replaces X.
-  r.load(x_tile);
+  r.load(x_tile.high);
 #pragma unroll
   for (int i = 0; i < Accumulator::LENGTH; ++i) r.at[i] -= se.at[i];
   r.store(x_tile);
@@ -108,7 +109,7 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   multiply_add(r, plain(n_tile), plain(x_tile), columns, CHUNK);
   du = r;
   du.scale_rows(beta);
-  du.store(u_tile);
+  du.store(u_tile.high);
   add_row_products(kappa, dde, du);
 
   du = dde;
@@ -133,8 +134,8 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   add_row_products(dbeta, du, r);
 
   const int64_t rows_at = chunk.idx * CHUNK * sizes.entity() + slice.first;
-  copy_rows_out(x_tile, out.dr + rows_at, sizes.entity(), CHUNK, columns);
-  copy_rows_out(u_tile, out.u + rows_at, sizes.entity(), CHUNK, columns);
+  copy_rows_out(x_tile.high, out.dr + rows_at, sizes.entity(), CHUNK, columns);
+  copy_rows_out(u_tile.high, out.u + rows_at, sizes.entity(), CHUNK, columns);
 
   // Σκ + γ_C ⟨dE1, E0⟩ belongs to the chunk's last place.
   float kappa_of_lane = lane_idx() % 4 == 0 ? kappa[0] + kappa[1] : 0.0f;
@@ -152,7 +153,7 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
 template <class T>
 constexpr size_t address_backward_shared_bytes() {
   return ChunkControls::BYTES + sizeof(double) * TILE + sizeof(float) * TILE_ELEMENTS<float> +
-         7 * sizeof(T) * TILE_ELEMENTS<T>;
+         (2 * PARTS<T> + 5) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // Writes the gradients of log α, β_K and β_V from `w` = W and the shares of the slices.
@@ -163,17 +164,17 @@ __device__ __forceinline__ void gate_gradients(const float *w, double *dg, const
   const int t = threadIdx.x;
   if (t < CHUNK) {
     double sum = 0.0;
-    float dbeta[2] = {0.0f, 0.0f};
+    float dbeta_key = 0.0f, dbeta_value = 0.0f;
     for (int i = 0; i < CHUNK; ++i) sum += static_cast<double>(w[t * PITCH<float> + i]) - w[i * PITCH<float> + t];
     for (int slice = 0; slice < sizes.slices(); ++slice) {
       const float *share = shares.share(sizes, chunk, slice);
       sum += share[t];
-      dbeta[slice >= tiles_of(sizes.key)] += share[CHUNK + t];
+      (slice < tiles_of(sizes.key) ? dbeta_key : dbeta_value) += share[CHUNK + t];
     }
     dg[t] = sum;
     if (t < chunk.tokens) {
-      dcontrols[control_at(sizes, chunk, t, 1)] = dbeta[0];
-      dcontrols[control_at(sizes, chunk, t, 2)] = dbeta[1];
+      dcontrols[control_at(sizes, chunk, t, 1)] = dbeta_key;
+      dcontrols[control_at(sizes, chunk, t, 2)] = dbeta_value;
     }
   }
   __syncthreads();
@@ -185,13 +186,13 @@ __device__ __forceinline__ void gate_gradients(const float *w, double *dg, const
   }
 }
 
-// ds, dq, dd [B,H,N,64,S], and rows 0, 1, 2 of dcontrols [B,T,5,H].
+// ds, dq, dd [B,H,N,64,S] in f32, and rows 0, 1, 2 of dcontrols [B,T,5,H].
 template <class T>
 __device__ __forceinline__ void address_backward(const float *controls, const uint8_t *starts, const T *s, const T *q,
                                                  const T *d, const Prepared<T> &prepared, const T *chunk_states,
                                                  const T *chunk_gradients, const T *dy,
-                                                 const EntityGradients<T> &entity, const Sizes &sizes, T *ds, T *dq,
-                                                 T *dd, float *dcontrols) {
+                                                 const EntityGradients<T> &entity, const Sizes &sizes, float *ds,
+                                                 float *dq, float *dd, float *dcontrols) {
   const Chunk chunk(sizes, static_cast<int64_t>(blockIdx.x));
   const int address = sizes.address, width = sizes.entity();
 
@@ -199,7 +200,7 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
   const ChunkControls gates(cursor);
   double *dg = cursor.take<double>(TILE);
   float *w = cursor.take<float>(TILE_ELEMENTS<float>);
-  T *dp_tile = cursor.take<T>(TILE_ELEMENTS<T>), *dp_read_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const Split<T> dp_tile = take_split<T>(cursor), dp_read_tile = take_split<T>(cursor);
   T *tile[5];
   for (int i = 0; i < 5; ++i) tile[i] = cursor.take<T>(TILE_ELEMENTS<T>);
   load_controls(gates, controls, starts, sizes, chunk);
@@ -217,17 +218,17 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
     multiply_add(dm, plain(tile[0]), transposed(tile[2]), TILE, slice.columns);
     multiply_add(db, plain(tile[1]), transposed(tile[2]), TILE, slice.columns);
   }
-  load_tile(tile[3], square_of<T>(prepared.m, chunk, 1, 0));
-  load_tile(tile[4], square_of<T>(prepared.b, chunk, 1, 0));
+  load_square<T>(dp_tile, prepared.m, chunk, 1, 0);
+  load_square<T>(dp_read_tile, prepared.b, chunk, 1, 0);
   finish_loads();
 
-  // M and B are zero outside their triangles, and so are W, dP and dP'.
-  product.load(tile[4]);
+  // M and B, each in the tile that its gradient will take, are zero outside their triangles, and so is W.
+  product.load(dp_read_tile);
 #pragma unroll
   for (int i = 0; i < Accumulator::LENGTH; ++i) product.at[i] *= db.at[i];
   {
     Accumulator m;
-    m.load(tile[3]);
+    m.load(dp_tile);
 #pragma unroll
     for (int i = 0; i < Accumulator::LENGTH; ++i) product.at[i] = fmaf(-dm.at[i], m.at[i], product.at[i]);
   }
@@ -280,12 +281,9 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
     multiply_add(dd_sum, transposed(dp_tile), plain(tile[0]), columns, CHUNK);
     multiply_add(dd_sum, transposed(dp_read_tile), plain(tile[1]), columns, CHUNK);
     const int64_t out = chunk.idx * CHUNK * address + panel;
-    ds_sum.store(tile[3]);
-    copy_rows_out(tile[3], ds + out, address, CHUNK, columns);
-    dq_sum.store(tile[3]);
-    copy_rows_out(tile[3], dq + out, address, CHUNK, columns);
-    dd_sum.store(tile[3]);
-    copy_rows_out(tile[3], dd + out, address, CHUNK, columns);
+    ds_sum.store(ds + out, address, columns);
+    dq_sum.store(dq + out, address, columns);
+    dd_sum.store(dd + out, address, columns);
   }
 }
 

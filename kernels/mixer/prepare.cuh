@@ -19,10 +19,10 @@ namespace mixer {
 template <class T>
 struct Prepared {
   T *w;       // [2,64,S]: W_K, W_V
-  T *u0;      // [64,D]; may be null
-  T *b;       // [64,64]
-  T *m;       // [64,64]; null unless backward will run
-  T *n;       // [2,64,64]: N_K, N_V; null unless backward will run
+  T *u0;      // [PARTS,64,D]; may be null
+  T *b;       // [PARTS,64,64]
+  T *m;       // [PARTS,64,64]; null unless backward will run
+  T *n;       // [2,PARTS,64,64]: N_K, N_V; null unless backward will run
   Decays decays;
 };
 
@@ -81,7 +81,7 @@ __device__ __forceinline__ float decay_between(const double *cumulative, int t, 
 // Column `column` of (I + M diag(β))⁻¹ by forward substitution, in registers:
 // n_t = [t = column] − Σ_{i<t} M_ti β_i n_i.
 template <class T>
-__device__ __forceinline__ void invert_column(const float *m, const float *beta, int column, T *n) {
+__device__ __forceinline__ void invert_column(const float *m, const float *beta, int column, Split<T> n) {
   float weighted[TILE];  // β_i n_i of the rows done
 #pragma unroll
   for (int t = 0; t < TILE; ++t) {
@@ -90,13 +90,14 @@ __device__ __forceinline__ void invert_column(const float *m, const float *beta,
     for (int i = 0; i < t; ++i) sums[i % 4] = fmaf(m[t * PITCH<float> + i], weighted[i], sums[i % 4]);
     const float value = (t == column ? 1.0f : 0.0f) - ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     weighted[t] = beta[t] * value;
-    n[t * PITCH<T> + column] = from_float<T>(value);
+    n.high[t * PITCH<T> + column] = from_float<T>(value);
+    if (PARTS<T> == 2) n.low[t * PITCH<T> + column] = from_float<T>(value - to_float(from_float<T>(value)));
   }
 }
 
 template <class T>
 constexpr size_t prepare_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> + 5 * sizeof(T) * TILE_ELEMENTS<T>;
+  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> + (4 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 template <class T>
@@ -106,9 +107,9 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   SharedCursor cursor = {shared_memory()};
   const ChunkControls gates(cursor);
   float *m_f32 = cursor.take<float>(TILE_ELEMENTS<float>);
-  T *s_tile = cursor.take<T>(TILE_ELEMENTS<T>), *q_tile = cursor.take<T>(TILE_ELEMENTS<T>);
-  T *d_tile = cursor.take<T>(TILE_ELEMENTS<T>);
-  T *n_tiles[2] = {cursor.take<T>(TILE_ELEMENTS<T>), cursor.take<T>(TILE_ELEMENTS<T>)};
+  const Split<T> s_tile = take_split<T>(cursor), out_tile = take_split<T>(cursor);
+  T *const q_tile = out_tile.high, *const d_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const Split<T> n_tiles[2] = {take_split<T>(cursor), take_split<T>(cursor)};
   const int address = sizes.address;
 
   load_controls(gates, controls, starts, sizes, chunk);
@@ -120,11 +121,11 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   for (int panel = 0; panel < address; panel += TILE) {
     const int columns = min(TILE, address - panel);
     __syncthreads();
-    load_tile(s_tile, rows_of(s, chunk, address, panel, columns));
+    load_tile(s_tile.high, rows_of(s, chunk, address, panel, columns));
     load_tile(q_tile, rows_of(q, chunk, address, panel, columns));
     load_tile(d_tile, rows_of(d, chunk, address, panel, columns));
     finish_loads();
-    multiply_add(sd, plain(s_tile), transposed(d_tile), TILE, columns);
+    multiply_add(sd, plain(s_tile.high), transposed(d_tile), TILE, columns);
     multiply_add(qd, plain(q_tile), transposed(d_tile), TILE, columns);
   }
 
@@ -138,16 +139,16 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   }
   sd.store(m_f32);
   __syncthreads();  // q_tile and d_tile are free
-  qd.store(q_tile);
-  copy_rows_out(q_tile, out.b + chunk.idx * TILE * TILE, TILE, TILE, TILE);
+  qd.store(out_tile);
+  copy_square_out(out_tile, square_at(out.b, chunk, 1, 0));
   if (out.m != nullptr) {
-    sd.store(d_tile);
-    copy_rows_out(d_tile, out.m + chunk.idx * TILE * TILE, TILE, TILE, TILE);
+    sd.store(out_tile);
+    copy_square_out(out_tile, square_at(out.m, chunk, 1, 0));
   }
 
   // Both inverses, a column a thread.
   const bool for_value = threadIdx.x >= TILE;
-  invert_column(m_f32, gates.beta(for_value), threadIdx.x % TILE, n_tiles[for_value]);
+  invert_column<T>(m_f32, gates.beta(for_value), threadIdx.x % TILE, for_value ? n_tiles[1] : n_tiles[0]);
   if (threadIdx.x < CHUNK) {
     const double g = gates.cumulative[threadIdx.x];
     out.decays.gamma(chunk)[threadIdx.x] = expf(static_cast<float>(g));
@@ -156,8 +157,8 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   }
   __syncthreads();
   if (out.n != nullptr) {
-    for (int block = 0; block < 2; ++block)
-      copy_rows_out(n_tiles[block], out.n + (chunk.idx * 2 + block) * TILE * TILE, TILE, TILE, TILE);
+#pragma unroll
+    for (int block = 0; block < 2; ++block) copy_square_out(n_tiles[block], square_at(out.n, chunk, 2, block));
   }
 
   float betas[2][2];
@@ -171,17 +172,18 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
     const int columns = min(TILE, address - panel);
     if (panel != last_panel) {
       __syncthreads();
-      load_tile(s_tile, rows_of(s, chunk, address, panel, columns));
+      load_tile(s_tile.high, rows_of(s, chunk, address, panel, columns));
       finish_loads();
     }
     float gammas[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       gammas[half] = expf(static_cast<float>(gates.cumulative[Accumulator::row_of_half(half)]));
-    product.load(s_tile);
+    product.load(s_tile.high);
     product.scale_rows(gammas);
     product.store(s_tile);
     __syncthreads();
+#pragma unroll
     for (int block = 0; block < 2; ++block) {
       product.clear();
       multiply_add(product, plain(n_tiles[block]), plain(s_tile), columns, CHUNK);
@@ -196,14 +198,17 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   for (int slice_idx = 0; slice_idx < sizes.slices(); ++slice_idx) {
     const Slice slice(sizes, slice_idx);
     __syncthreads();
-    load_tile(s_tile, inputs_of(x, sizes, chunk, 2 * address + slice.first, slice.columns));
+    load_tile(s_tile.high, inputs_of(x, sizes, chunk, 2 * address + slice.first, slice.columns));
     finish_loads();
+    const float beta[2] = {slice.is_value ? betas[1][0] : betas[0][0], slice.is_value ? betas[1][1] : betas[0][1]};
     product.clear();
-    multiply_add(product, plain(n_tiles[slice.is_value]), plain(s_tile), slice.columns, CHUNK);
-    product.scale_rows(betas[slice.is_value]);
-    product.store(q_tile);
-    copy_rows_out(q_tile, out.u0 + chunk.idx * CHUNK * sizes.entity() + slice.first, sizes.entity(), CHUNK,
-                  slice.columns);
+    multiply_add(product, plain(slice.is_value ? n_tiles[1] : n_tiles[0]), plain(s_tile.high), slice.columns, CHUNK);
+    product.scale_rows(beta);
+    product.store(out_tile);
+    T *u0 = out.u0 + chunk.idx * PARTS<T> * CHUNK * sizes.entity() + slice.first;
+    copy_rows_out(out_tile.high, u0, sizes.entity(), CHUNK, slice.columns);
+    if (PARTS<T> == 2)
+      copy_rows_out(out_tile.low, u0 + CHUNK * sizes.entity(), sizes.entity(), CHUNK, slice.columns);
   }
 }
 

@@ -1,6 +1,6 @@
 // The walk over a head's chunks, and the walk back with the gradient of the state.
 //
-// One block a (row, head, slice of at most 64 columns of the entity); the slice of the state stays in shared
+// One block a (row, head, slice of at most 64 columns of the entity, 32 where S > 192); the slice of the state stays in shared
 // memory. Per chunk, forward, from E0 to E1:
 //
 //   U = U0 − W E0        Y = γ ⊙ Q E0 + B U        E1 = γ_C E0 + Dᵀ (tail ⊙ U)
@@ -16,69 +16,84 @@
 
 namespace mixer {
 
-// The state's slice [S,64]: f32, and as operand of products. For f32 the two are one.
+// The state's slice [S,width]: f32, and as operand of products. For f32 the two are one.
 template <class T>
 struct StateSlice {
   float *exact;
   T *operand;
+  int address, width, exact_pitch, pitch;
 
-  static __host__ __device__ constexpr int rows(int address) { return tiles_of(address) * TILE; }
-  static constexpr size_t bytes(int address) {
-    return rows(address) * (sizeof(float) * PITCH<float> + (sizeof(T) == 2 ? sizeof(T) * PITCH<T> : 0));
+  static __host__ __device__ constexpr int pitch_of(int width, size_t element) {
+    return width + static_cast<int>(16 / element);
   }
-  __device__ __forceinline__ StateSlice(SharedCursor &shared, int address) {
-    exact = shared.take<float>(rows(address) * PITCH<float>);
-    if constexpr (sizeof(T) == 2) {
-      operand = shared.take<T>(rows(address) * PITCH<T>);
+  static constexpr size_t bytes(const Sizes &sizes) {
+    const size_t rows = tiles_of(sizes.address) * TILE, width = sizes.scan_width();
+    return rows * (sizeof(float) * pitch_of(width, 4) + (PARTS<T> == 2 ? sizeof(T) * pitch_of(width, sizeof(T)) : 0));
+  }
+
+  __device__ __forceinline__ StateSlice(SharedCursor &shared, const Sizes &sizes)
+      : address(sizes.address), width(sizes.scan_width()), exact_pitch(pitch_of(width, 4)),
+        pitch(pitch_of(width, sizeof(T))) {
+    exact = shared.take<float>(tiles_of(address) * TILE * exact_pitch);
+    if constexpr (PARTS<T> == 2) {
+      operand = shared.take<T>(tiles_of(address) * TILE * pitch);
     } else {
       operand = exact;
     }
   }
-  __device__ __forceinline__ T *panel(int idx) const { return operand + idx * TILE_ELEMENTS<T>; }
-  __device__ __forceinline__ float *exact_panel(int idx) const { return exact + idx * TILE_ELEMENTS<float>; }
+  __device__ __forceinline__ const T *rows_from(int row) const { return operand + row * pitch; }
+  // 64 rows of it as the right operand of a product.
+  __device__ __forceinline__ Operand<T, false, false> panel(int idx) const { return plain(rows_from(idx * TILE), pitch); }
 
-  // Sets one element in both forms.
-  __device__ __forceinline__ void set(int row, int column, float value) const {
-    exact[row * PITCH<float> + column] = value;
-    if (sizeof(T) == 2) operand[row * PITCH<T> + column] = from_float<T>(value);
-  }
-  // panel ← factor·panel + change, each warp its rows.
+  // 64 rows ← factor·rows + change, each warp its own.
   __device__ __forceinline__ void update(int idx, float factor, const Accumulator &change) const {
-    Accumulator state;
-    state.load(exact_panel(idx));
 #pragma unroll
-    for (int i = 0; i < Accumulator::LENGTH; ++i) state.at[i] = fmaf(factor, state.at[i], change.at[i]);
-    state.store(exact_panel(idx));
-    if (sizeof(T) == 2) state.store(panel(idx));
-  }
-  // From a [S,D] state (zeros when null); zero outside the slice.
-  __device__ __forceinline__ void load(const float *state, int address, int entity, const Slice &slice) const {
-    for (int i = threadIdx.x; i < rows(address) * TILE; i += TILE_THREADS) {
-      const int row = i / TILE, column = i % TILE;
-      const bool inside = state != nullptr && row < address && column < slice.columns;
-      set(row, column, inside ? state[static_cast<int64_t>(row) * entity + slice.first + column] : 0.0f);
+    for (int i = 0; i < Accumulator::LENGTH; i += 2) {
+      const int row = idx * TILE + Accumulator::row(i), column = Accumulator::column(i);
+      if (column < width) {
+        const float2 before = load_pair(exact + row * exact_pitch + column);
+        set_pair(row, column, fmaf(factor, before.x, change.at[i]), fmaf(factor, before.y, change.at[i + 1]));
+      }
     }
   }
-  __device__ __forceinline__ void store(float *state, int address, int entity, const Slice &slice) const {
-    for (int i = threadIdx.x; i < address * TILE; i += TILE_THREADS) {
-      const int row = i / TILE, column = i % TILE;
+  // From a [S,D] state (zeros when null); zero outside the slice.
+  __device__ __forceinline__ void load(const float *state, int entity, const Slice &slice) const {
+    for (int i = threadIdx.x; i < tiles_of(address) * TILE * width / 2; i += TILE_THREADS) {
+      const int row = i / (width / 2), column = i % (width / 2) * 2;
+      const bool inside = state != nullptr && row < address && column < slice.columns;
+      const float2 pair = inside ? load_pair(state + static_cast<int64_t>(row) * entity + slice.first + column)
+                                 : make_float2(0.0f, 0.0f);
+      set_pair(row, column, pair.x, pair.y);
+    }
+  }
+  __device__ __forceinline__ void store(float *state, int entity, const Slice &slice) const {
+    for (int i = threadIdx.x; i < address * width / 2; i += TILE_THREADS) {
+      const int row = i / (width / 2), column = i % (width / 2) * 2;
+      const float2 pair = load_pair(exact + row * exact_pitch + column);
       if (column < slice.columns)
-        state[static_cast<int64_t>(row) * entity + slice.first + column] = exact[row * PITCH<float> + column];
+        store_pair(state + static_cast<int64_t>(row) * entity + slice.first + column, pair.x, pair.y);
     }
   }
   // The operand form into a [S,D] array of T.
-  __device__ __forceinline__ void save(T *states, int address, int entity, const Slice &slice) const {
-    for (int idx = 0; idx < tiles_of(address); ++idx)
-      copy_rows_out(panel(idx), states + static_cast<int64_t>(idx) * TILE * entity + slice.first, entity,
-                    min(TILE, address - idx * TILE), slice.columns);
+  __device__ __forceinline__ void save(T *states, int entity, const Slice &slice) const {
+    for (int row = 0; row < address; row += TILE)
+      copy_rows_out(rows_from(row), states + static_cast<int64_t>(row) * entity + slice.first, entity,
+                    min(TILE, address - row), slice.columns, pitch);
+  }
+
+ private:
+  // Sets two neighbours in both forms.
+  __device__ __forceinline__ void set_pair(int row, int column, float x, float y) const {
+    store_pair(exact + row * exact_pitch + column, x, y);
+    if (PARTS<T> == 2) store_pair(operand + row * pitch + column, x, y);
   }
 };
 
-// Ring of tiles, and two tiles that stay over several steps.
+// The state, the ring of tiles, and two split tiles that stay over several steps.
 template <class T>
 constexpr size_t scan_shared_bytes(const Sizes &sizes) {
-  constexpr int RING = sizeof(T) == 2 ? 4 : 3;
-  return StateSlice<T>::bytes(sizes.address) + (RING + 2) * sizeof(T) * TILE_ELEMENTS<T>;
+  constexpr int RING = PARTS<T> == 2 ? 5 : 3;
+  return StateSlice<T>::bytes(sizes) + (RING + 2 * PARTS<T>) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // A lane's share of a chunk's decays.
@@ -97,22 +112,22 @@ template <class T>
 __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &prepared, const float *norms,
                                      const float *initial_state, const Sizes &sizes, T *y, float *final_state,
                                      T *chunk_states, float *address_norm) {
-  const int64_t head_idx = blockIdx.x / sizes.slices();
-  const int slice_idx = blockIdx.x % sizes.slices();
-  const Slice slice(sizes, slice_idx);
+  const int slices = sizes.slices(sizes.scan_width()), slice_idx = blockIdx.x % slices;
+  const int64_t head_idx = blockIdx.x / slices;
+  const Slice slice(sizes, slice_idx, sizes.scan_width());
   const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
   const int chunks = sizes.chunks();
 
   SharedCursor cursor = {shared_memory()};
-  const StateSlice<T> state(cursor, address);
-  T *u_tile = cursor.take<T>(TILE_ELEMENTS<T>), *tail_u_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const StateSlice<T> state(cursor, sizes);
+  const Split<T> u_tile = take_split<T>(cursor), tail_u_tile = take_split<T>(cursor);
   T *ring = cursor.take<T>(0);
 
   const int64_t state_at = head_idx * sizes.state_elements();
-  state.load(initial_state == nullptr ? nullptr : initial_state + state_at, address, entity, slice);
+  state.load(initial_state == nullptr ? nullptr : initial_state + state_at, entity, slice);
 
-  // The tiles of a chunk in the order of their use: W panels, U0, Q panels, B, D panels.
-  const int per_chunk = 3 * panels + 2;
+  // The tiles of a chunk in the order of their use: W panels, U0's parts, Q panels, B's parts, D panels.
+  const int per_chunk = 3 * panels + 2 * PARTS<T>;
   auto source = [&](int tile) -> Matrix<T> {
     const Chunk chunk(sizes, head_idx, tile / per_chunk);
     int which = tile % per_chunk;
@@ -124,12 +139,12 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
       return w;
     }
     which -= panels;
-    if (which == 0) return rows_of<T>(prepared.u0, chunk, entity, slice.first, slice.columns);
-    which -= 1;
+    if (which < PARTS<T>) return rows_part<T>(prepared.u0, chunk, entity, slice.first, slice.columns, which);
+    which -= PARTS<T>;
     if (which < panels) return rows_of<T>(q, chunk, address, which * TILE, min(TILE, address - which * TILE));
     which -= panels;
-    if (which == 0) return square_of<T>(prepared.b, chunk, 1, 0);
-    which -= 1;
+    if (which < PARTS<T>) return square_part<T>(prepared.b, chunk, 1, 0, which);
+    which -= PARTS<T>;
     return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
   };
   TileStream<T, decltype(source)> tiles(ring, chunks * per_chunk, source);
@@ -145,10 +160,11 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     for (int panel = 0; panel < panels; ++panel) {
       const T *w = tiles.next();
       if (panel == 0 && chunk_states != nullptr)
-        state.save(chunk_states + chunk.idx * sizes.state_elements(), address, entity, slice);
-      multiply_add(product, plain(w), plain(state.panel(panel)), slice.columns, min(TILE, address - panel * TILE));
+        state.save(chunk_states + chunk.idx * sizes.state_elements(), entity, slice);
+      multiply_add(product, plain(w), state.panel(panel), slice.columns, min(TILE, address - panel * TILE));
     }
     u.load(tiles.next());
+    if (PARTS<T> == 2) u.add(tiles.next());
 #pragma unroll
     for (int i = 0; i < Accumulator::LENGTH; ++i) u.at[i] -= product.at[i];
     u.store(u_tile);
@@ -158,20 +174,20 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     product.clear();
     for (int panel = 0; panel < panels; ++panel) {
       const T *queries = tiles.next();
-      multiply_add(product, plain(queries), plain(state.panel(panel)), slice.columns,
+      multiply_add(product, plain(queries), state.panel(panel), slice.columns,
                    min(TILE, address - panel * TILE));
     }
     product.scale_rows(decays.gamma);
-    T *b = tiles.next();
-    multiply_add(product, plain(b), plain(u_tile), slice.columns, CHUNK);
+    multiply_add(product, plain(tiles.next()), plain(u_tile), slice.columns, CHUNK);
+    if (PARTS<T> == 2) multiply_add(product, plain(tiles.next()), plain(u_tile.high), slice.columns, CHUNK);
 
     for (int panel = 0; panel < panels; ++panel) {
       const T *write = tiles.next();
       if (panel == 0) {
         // Every warp is done with U: its tile carries the outputs on their way out.
-        product.store(u_tile);
+        product.store(u_tile.high);
         const Matrix<T> out = outputs_of<T>(y, sizes, chunk, slice.first, slice.columns);
-        copy_rows_out(u_tile, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
+        copy_rows_out(u_tile.high, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
       }
       product.clear();
       multiply_add(product, transposed(write), plain(tail_u_tile), slice.columns, CHUNK);
@@ -179,7 +195,7 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     }
   }
   __syncthreads();
-  state.store(final_state + state_at, address, entity, slice);
+  state.store(final_state + state_at, entity, slice);
   if (slice_idx == 0 && threadIdx.x == 0) address_norm[head_idx] = norm_sum / static_cast<float>(sizes.tokens);
 }
 
@@ -189,27 +205,29 @@ template <class T>
 __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prepared<T> &prepared, const T *dy,
                                               const float *dfinal_state, const Sizes &sizes, T *chunk_gradients,
                                               float *dinitial_state) {
-  const int64_t head_idx = blockIdx.x / sizes.slices();
-  const Slice slice(sizes, blockIdx.x % sizes.slices());
+  const int slices = sizes.slices(sizes.scan_width());
+  const int64_t head_idx = blockIdx.x / slices;
+  const Slice slice(sizes, blockIdx.x % slices, sizes.scan_width());
   const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
   const int chunks = sizes.chunks();
 
   SharedCursor cursor = {shared_memory()};
-  const StateSlice<T> dstate(cursor, address);
-  T *dy_tile = cursor.take<T>(TILE_ELEMENTS<T>), *du_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const StateSlice<T> dstate(cursor, sizes);
+  const Split<T> dy_tile = take_split<T>(cursor), du_tile = take_split<T>(cursor);
   T *ring = cursor.take<T>(0);
 
   const int64_t state_at = head_idx * sizes.state_elements();
-  dstate.load(dfinal_state == nullptr ? nullptr : dfinal_state + state_at, address, entity, slice);
+  dstate.load(dfinal_state == nullptr ? nullptr : dfinal_state + state_at, entity, slice);
 
-  // The tiles of a chunk in the order of their use: B, dY, D panels, then Q and W panel by panel.
-  const int per_chunk = 3 * panels + 2;
+  // The tiles of a chunk in the order of their use: dY, B's parts, D panels, then Q and W panel by panel.
+  const int per_chunk = 3 * panels + 1 + PARTS<T>;
   auto source = [&](int tile) -> Matrix<T> {
     const Chunk chunk(sizes, head_idx, chunks - 1 - tile / per_chunk);
     int which = tile % per_chunk;
-    if (which == 0) return square_of<T>(prepared.b, chunk, 1, 0);
-    if (which == 1) return outputs_of<T>(dy, sizes, chunk, slice.first, slice.columns);
-    which -= 2;
+    if (which == 0) return outputs_of<T>(dy, sizes, chunk, slice.first, slice.columns);
+    which -= 1;
+    if (which < PARTS<T>) return square_part<T>(prepared.b, chunk, 1, 0, which);
+    which -= PARTS<T>;
     if (which < panels) return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
     which -= panels;
     const int panel = which / 2, columns = min(TILE, address - panel * TILE);
@@ -225,20 +243,20 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
     const Chunk chunk(sizes, head_idx, number);
     const LaneDecays decays(prepared.decays, chunk);
 
-    const T *b = tiles.next();
-    dstate.save(chunk_gradients + chunk.idx * sizes.state_elements(), address, entity, slice);
     const T *dy_rows = tiles.next();
+    dstate.save(chunk_gradients + chunk.idx * sizes.state_elements(), entity, slice);
     Accumulator du, product;
-    du.clear();
-    multiply_add(du, transposed(b), plain(dy_rows), slice.columns, CHUNK);
     product.load(dy_rows);
     product.scale_rows(decays.gamma);
     product.store(dy_tile);
+    du.clear();
+    for (int part = 0; part < PARTS<T>; ++part)
+      multiply_add(du, transposed(tiles.next()), plain(dy_rows), slice.columns, CHUNK);
 
     product.clear();
     for (int panel = 0; panel < panels; ++panel) {
       const T *write = tiles.next();
-      multiply_add(product, plain(write), plain(dstate.panel(panel)), slice.columns,
+      multiply_add(product, plain(write), dstate.panel(panel), slice.columns,
                    min(TILE, address - panel * TILE));
     }
     // −dU, so that what follows is a sum.
@@ -257,7 +275,7 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
     }
   }
   __syncthreads();
-  dstate.store(dinitial_state + state_at, address, entity, slice);
+  dstate.store(dinitial_state + state_at, entity, slice);
 }
 
 }  // namespace mixer

@@ -16,7 +16,7 @@ constexpr float NORM_EPS = 1e-6f;
 constexpr double LOG_ALPHA_FLOOR = -1000.0;
 
 // `B` rows, `T` tokens, `H` heads, `S` address, `K`/`V` blocks of the entity, `D = K + V`, `R` rank.
-// S and D are multiples of 16, K and V of 8; S, K, V at most 256, R at most 64.
+// S is a multiple of 16, K and V of 8; S, K, V at most 256, R at most 64.
 struct Sizes {
   int batch, tokens, heads, address, key, value, rank;
 
@@ -24,8 +24,12 @@ struct Sizes {
   // What a head reads per token, in the order query, source, key, value.
   __host__ __device__ constexpr int channels() const { return 2 * address + key + value; }
   __host__ __device__ constexpr int chunks() const { return (tokens + CHUNK - 1) / CHUNK; }
-  // Slices of at most 64 columns of the entity, none of which crosses from K into V.
-  __host__ __device__ constexpr int slices() const { return tiles_of(key) + tiles_of(value); }
+  // Slices of at most `width` columns of the entity, none of which crosses from K into V.
+  __host__ __device__ constexpr int slices(int width = TILE) const {
+    return (key + width - 1) / width + (value + width - 1) / width;
+  }
+  // Columns of a slice in the scans: as many as leave room in shared memory for their S rows of state.
+  __host__ __device__ constexpr int scan_width() const { return address > 192 ? TILE / 2 : TILE; }
   __host__ __device__ constexpr int64_t states() const { return static_cast<int64_t>(batch) * heads; }
   __host__ __device__ constexpr int64_t all_chunks() const { return states() * chunks(); }
   __host__ __device__ constexpr int64_t state_elements() const { return static_cast<int64_t>(address) * entity(); }
@@ -34,7 +38,7 @@ struct Sizes {
     return static_cast<int64_t>(rank) * (key + value + address);
   }
   __host__ __device__ constexpr bool supported() const {
-    return address % 16 == 0 && key % 8 == 0 && value % 8 == 0 && entity() % 16 == 0 && address > 0 && key > 0 &&
+    return address % 16 == 0 && key % 8 == 0 && value % 8 == 0 && address > 0 && key > 0 &&
            value > 0 && rank > 0 && address <= MOST_WIDTH && key <= MOST_WIDTH && value <= MOST_WIDTH &&
            rank <= MOST_RANK;
   }
@@ -45,12 +49,12 @@ struct Slice {
   bool is_value;
   int first, columns;
 
-  __device__ __forceinline__ Slice(const Sizes &sizes, int slice) {
-    const int key_slices = tiles_of(sizes.key);
+  __device__ __forceinline__ Slice(const Sizes &sizes, int slice, int width = TILE) {
+    const int key_slices = (sizes.key + width - 1) / width;
     is_value = slice >= key_slices;
-    const int first_in_block = (is_value ? slice - key_slices : slice) * TILE;
+    const int first_in_block = (is_value ? slice - key_slices : slice) * width;
     first = first_in_block + (is_value ? sizes.key : 0);
-    columns = min(TILE, (is_value ? sizes.value : sizes.key) - first_in_block);
+    columns = min(width, (is_value ? sizes.value : sizes.key) - first_in_block);
   }
 };
 
@@ -100,16 +104,32 @@ __device__ __forceinline__ int64_t control_at(const Sizes &sizes, const Chunk &c
 
 // --- Scratch, chunk by chunk; rows past the last token are zero ---
 
+// One part of columns of a [B,H,N,PARTS,64,width] array.
+template <class T>
+__device__ __forceinline__ Matrix<T> rows_part(const T *array, const Chunk &chunk, int width, int column, int columns,
+                                               int part) {
+  return {array + (chunk.idx * PARTS<T> + part) * CHUNK * width + column, width, CHUNK, columns};
+}
+
 // Columns of a [B,H,N,64,width] array.
 template <class T>
 __device__ __forceinline__ Matrix<T> rows_of(const T *array, const Chunk &chunk, int width, int column, int columns) {
   return {array + chunk.idx * CHUNK * width + column, width, CHUNK, columns};
 }
 
-// Matrix `which` of `count` in a [B,H,N,count,64,64] array.
+// Matrix `which` of `count` in a [B,H,N,count,PARTS,64,64] array, or one of its parts.
 template <class T>
-__device__ __forceinline__ Matrix<T> square_of(const T *array, const Chunk &chunk, int count, int which) {
-  return {array + (chunk.idx * count + which) * TILE * TILE, TILE, TILE, TILE};
+__device__ __forceinline__ T *square_at(T *array, const Chunk &chunk, int count, int which) {
+  return array + (chunk.idx * count + which) * PARTS<T> * TILE * TILE;
+}
+template <class T>
+__device__ __forceinline__ Matrix<T> square_part(const T *array, const Chunk &chunk, int count, int which, int part) {
+  return {array + ((chunk.idx * count + which) * PARTS<T> + part) * TILE * TILE, TILE, TILE, TILE};
+}
+template <class T>
+__device__ __forceinline__ void load_square(Split<T> tile, const T *array, const Chunk &chunk, int count, int which) {
+  load_tile(tile.high, square_part(array, chunk, count, which, 0));
+  if (PARTS<T> == 2) load_tile(tile.low, square_part(array, chunk, count, which, 1));
 }
 
 // Rows from `row` on, columns of the slice, of the chunk's state in a [B,H,N,S,D] array.

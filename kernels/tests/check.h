@@ -2,6 +2,7 @@
 // comparison with a float64 reference, launches.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -132,14 +133,17 @@ inline double rms(const std::vector<double> &values) {
   return std::sqrt(sum / static_cast<double>(values.empty() ? 1 : values.size()));
 }
 
+// Of arrays smaller than this an error is counted relative to it: what tests put in is of the order of 1, and
+// f32 sums of that order have no digits below.
+constexpr double LEAST_SCALE = 1e-6;
+
 inline double relative_rms_error(const std::vector<double> &got, const std::vector<double> &want) {
   std::vector<double> difference(want.size());
   for (size_t i = 0; i < want.size(); ++i) difference[i] = got[i] - want[i];
-  const double scale = rms(want);
-  return rms(difference) / (scale == 0.0 ? 1.0 : scale);
+  return rms(difference) / std::max(rms(want), LEAST_SCALE);
 }
 
-// rms(got − want)/rms(want) at most `tolerance`; absolute where `want` is all zero. A NaN fails.
+// rms(got − want)/rms(want) at most `tolerance`. A NaN fails.
 inline void close(const std::string &what, const std::vector<double> &got, const std::vector<double> &want,
                   double tolerance) {
   if (got.size() != want.size()) return expect(false, what + ": sizes differ");

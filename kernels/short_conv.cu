@@ -15,7 +15,6 @@
 
 namespace short_conv {
 
-constexpr int MOST_WIDTH = 8;
 constexpr int THREADS = 128;
 // Backward computes W − 1 tokens beyond a block's own once more.
 constexpr int TOKENS_PER_BLOCK = 64;
@@ -176,12 +175,12 @@ __device__ __forceinline__ void backward(const T *x, const float *weight, const 
   }
 
 #define SHORT_CONV_KERNELS(T, SUFFIX)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(short_conv::THREADS) short_conv_forward_##SUFFIX(                      \
+  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, 4) short_conv_forward_##SUFFIX(                      \
       const T *x, const float *weight, const T *state, const uint8_t *starts, T *y, T *final_state, int tokens,       \
       int channels, int width) {                                                                                      \
     WITH_WIDTH((short_conv::forward<W, T>(x, weight, state, starts, y, final_state, tokens, channels)))               \
   }                                                                                                                   \
-  extern "C" __global__ void __launch_bounds__(short_conv::THREADS) short_conv_backward_##SUFFIX(                     \
+  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, 4) short_conv_backward_##SUFFIX(                     \
       const T *x, const float *weight, const T *state, const uint8_t *starts, const T *dy, const T *dfinal, T *dx,    \
       T *dstate, float *partials, int tokens, int channels, int width) {                                              \
     WITH_WIDTH((short_conv::backward<W, T>(x, weight, state, starts, dy, dfinal, dx, dstate, partials, tokens,        \

@@ -112,7 +112,8 @@ void fault(const char *what, const char *place) {
   const long thread = current ? current - block.threads.data() : 0;
   std::fprintf(stderr, "emulation: %s at %s (block %u,%u,%u thread %ld)\n", what, place, block.index.x,
                block.index.y, block.index.z, thread);
-  std::exit(3);
+  std::fflush(nullptr);
+  std::_Exit(3);  // no destructors: the stack is a fiber's
 }
 
 void barrier(const char *place) {

@@ -183,12 +183,26 @@ void test_sizes() {
   test_random<T>({1, 600, 1, 16, 16, 32, 4, false}, 301, 0.0);  // more chunks than one group
   test_random<T>({1, 70, 2, 48, 32, 80, 20, false}, 302, 0.02);
   test_random<T>({1, 65, 1, 96, 208, 16, 33, true}, 303, 0.0);
+  test_random<T>({1, 65, 1, 192, 64, 64, 16, true}, 305, 0.02);
   test_random<T>({1, 65, 1, 256, 256, 256, 64, true}, 304, 0.02);
+}
+
+// Enough to touch every kernel, whole and ragged chunks and several panels: for slow builds.
+template <class T>
+void test_few() {
+  test_random<T>({2, 65, 1, 16, 16, 16, 4, true}, 1, 0.03);
+  test_random<T>({1, 130, 1, 80, 72, 16, 20, false}, 2, 0.03);
+  test_random<T>({1, 7, 1, 256, 16, 256, 64, true}, 3, 0.0);
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char **argv) {
+  if (argc > 1 && std::string(argv[1]) == "quick") {
+    test_few<float>();
+    test_few<bf16>();
+    return check::finish("mixer, a few cases");
+  }
   test_golden();
   test_sizes<float>();
   test_sizes<bf16>();

@@ -290,14 +290,18 @@ __device__ __forceinline__ void copy_square_out(Split<T> tile, T *to) {
   if (PARTS<T> == 2) copy_rows_out(tile.low, to + TILE * TILE, TILE, TILE, TILE);
 }
 
-// A sequence of tiles on its way through a ring of buffers, DISTANCE tiles ahead of their use.
+// How many tiles a stream loads ahead of their use.
+template <class T>
+constexpr int TILES_AHEAD = sizeof(T) == 2 ? 2 : 1;
+
+// A sequence of tiles on its way through a ring of buffers, TILES_AHEAD of their use.
 //
-// `next()` gives the next tile; it and the PARTS tiles before it stay valid until the call after.
+// `next()` gives the next tile, which stays valid until the call after; it is also a barrier of the block.
 // `source(i)` says where tile i of the sequence is.
 template <class T, class Source>
 struct TileStream {
-  static constexpr int DISTANCE = sizeof(T) == 2 ? 2 : 1;
-  static constexpr int SLOTS = DISTANCE + 1 + PARTS<T>;
+  static constexpr int DISTANCE = TILES_AHEAD<T>;
+  static constexpr int SLOTS = DISTANCE + 1;
 
   T *slots;
   Source source;

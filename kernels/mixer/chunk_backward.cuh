@@ -32,7 +32,7 @@ struct EntityGradients {
 
 template <class T>
 constexpr size_t entity_backward_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(float) * TILE + (5 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
+  return ChunkControls::BYTES + sizeof(float) * TILE + (3 * PARTS<T> + 2) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 template <class T>
@@ -48,11 +48,10 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   SharedCursor cursor = {shared_memory()};
   const ChunkControls gates(cursor);
   float *sums = cursor.take<float>(TILE);
-  // First the panels of S, Q, D, E0 and dE1, then N, B, M, what stands for X in turn, U, and dY.
-  const Split<T> n_tile = take_split<T>(cursor), b_tile = take_split<T>(cursor), m_tile = take_split<T>(cursor);
-  const Split<T> x_tile = take_split<T>(cursor), u_tile = take_split<T>(cursor);
-  T *const dy_tile = cursor.take<T>(TILE_ELEMENTS<T>);
-  T *const tile[5] = {n_tile.high, b_tile.high, m_tile.high, x_tile.high, u_tile.high};
+  // First the panels of S, Q, D, E0 and dE1, then N, B and after it M, what stands for X in turn, U, and dY.
+  const Split<T> n_tile = take_split<T>(cursor), bm_tile = take_split<T>(cursor), x_tile = take_split<T>(cursor);
+  T *const u_tile = cursor.take<T>(TILE_ELEMENTS<T>), *const dy_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  T *const tile[5] = {n_tile.high, bm_tile.high, x_tile.high, u_tile, dy_tile};
   load_controls(gates, controls, starts, sizes, chunk);
 
   // S E0, Q E0, D dE1 and ⟨dE1, E0⟩, summed over panels of 64 address rows.
@@ -83,8 +82,7 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   load_tile(x_tile.high, inputs_of(x, sizes, chunk, 2 * address + slice.first, columns));
   load_tile(dy_tile, outputs_of(dy, sizes, chunk, slice.first, columns));
   load_square<T>(n_tile, prepared.n, chunk, 2, slice.is_value);
-  load_square<T>(b_tile, prepared.b, chunk, 1, 0);
-  load_square<T>(m_tile, prepared.m, chunk, 1, 0);
+  load_square<T>(bm_tile, prepared.b, chunk, 1, 0);
   finish_loads();
 
   float gamma[2], tail[2], beta[2], dg[2] = {0.0f, 0.0f}, kappa[2] = {0.0f, 0.0f}, dbeta[2] = {0.0f, 0.0f};
@@ -109,14 +107,15 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
   multiply_add(r, plain(n_tile), plain(x_tile), columns, CHUNK);
   du = r;
   du.scale_rows(beta);
-  du.store(u_tile.high);
+  du.store(u_tile);
   add_row_products(kappa, dde, du);
 
   du = dde;
-  multiply_add(du, transposed(b_tile), plain(dy_tile), columns, CHUNK);
+  multiply_add(du, transposed(bm_tile), plain(dy_tile), columns, CHUNK);
   dr = du;
   dr.scale_rows(beta);
-  __syncthreads();  // x_tile is free
+  __syncthreads();  // x_tile and B are free; M comes while the next product runs
+  load_square<T>(bm_tile, prepared.m, chunk, 1, 0);
   dr.store(x_tile);
   __syncthreads();
   dr.clear();
@@ -126,16 +125,16 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
 
   __syncthreads();  // x_tile is free
   dr.store(x_tile);
-  __syncthreads();
+  finish_loads();
   dr.clear();
-  multiply_add(dr, transposed(m_tile), plain(x_tile), columns, CHUNK);
+  multiply_add(dr, transposed(bm_tile), plain(x_tile), columns, CHUNK);
 #pragma unroll
   for (int i = 0; i < Accumulator::LENGTH; ++i) du.at[i] -= dr.at[i];
   add_row_products(dbeta, du, r);
 
   const int64_t rows_at = chunk.idx * CHUNK * sizes.entity() + slice.first;
   copy_rows_out(x_tile.high, out.dr + rows_at, sizes.entity(), CHUNK, columns);
-  copy_rows_out(u_tile.high, out.u + rows_at, sizes.entity(), CHUNK, columns);
+  copy_rows_out(u_tile, out.u + rows_at, sizes.entity(), CHUNK, columns);
 
   // Σκ + γ_C ⟨dE1, E0⟩ belongs to the chunk's last place.
   float kappa_of_lane = lane_idx() % 4 == 0 ? kappa[0] + kappa[1] : 0.0f;
@@ -152,8 +151,7 @@ __device__ __forceinline__ void entity_backward(const T *x, const float *control
 
 template <class T>
 constexpr size_t address_backward_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(double) * TILE + sizeof(float) * TILE_ELEMENTS<float> +
-         (2 * PARTS<T> + 5) * sizeof(T) * TILE_ELEMENTS<T>;
+  return (2 * PARTS<T> + 5) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // Writes the gradients of log α, β_K and β_V from `w` = W and the shares of the slices.
@@ -197,13 +195,17 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
   const int address = sizes.address, width = sizes.entity();
 
   SharedCursor cursor = {shared_memory()};
-  const ChunkControls gates(cursor);
-  double *dg = cursor.take<double>(TILE);
-  float *w = cursor.take<float>(TILE_ELEMENTS<float>);
   const Split<T> dp_tile = take_split<T>(cursor), dp_read_tile = take_split<T>(cursor);
   T *tile[5];
   for (int i = 0; i < 5; ++i) tile[i] = cursor.take<T>(TILE_ELEMENTS<T>);
-  load_controls(gates, controls, starts, sizes, chunk);
+  // Between the two loops over slices, their tiles' memory holds what the gates' gradients need.
+  SharedCursor between = {reinterpret_cast<unsigned char *>(tile[0])};
+  float *w = between.take<float>(TILE_ELEMENTS<float>);
+  const ChunkControls gates(between);
+  double *dg = between.take<double>(TILE);
+  static_assert(sizeof(float) * TILE_ELEMENTS<float> + ChunkControls::BYTES + sizeof(double) * TILE <=
+                    5 * sizeof(T) * TILE_ELEMENTS<T>,
+                "what lies between the loops fits");
 
   Accumulator dm, db, product;
   dm.clear();
@@ -220,6 +222,8 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
   }
   load_square<T>(dp_tile, prepared.m, chunk, 1, 0);
   load_square<T>(dp_read_tile, prepared.b, chunk, 1, 0);
+  __syncthreads();  // the slices' tiles are free
+  load_controls(gates, controls, starts, sizes, chunk);
   finish_loads();
 
   // M and B, each in the tile that its gradient will take, are zero outside their triangles, and so is W.

@@ -97,7 +97,7 @@ __device__ __forceinline__ void invert_column(const float *m, const float *beta,
 
 template <class T>
 constexpr size_t prepare_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> + (4 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
+  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> + (3 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 template <class T>
@@ -106,10 +106,12 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
   const Chunk chunk(sizes, static_cast<int64_t>(blockIdx.x));
   SharedCursor cursor = {shared_memory()};
   const ChunkControls gates(cursor);
+  // Memory is used twice: the low part of γS lies where M was before the inverse, D where N_V will be after it.
   float *m_f32 = cursor.take<float>(TILE_ELEMENTS<float>);
-  const Split<T> s_tile = take_split<T>(cursor), out_tile = take_split<T>(cursor);
-  T *const q_tile = out_tile.high, *const d_tile = cursor.take<T>(TILE_ELEMENTS<T>);
+  const Split<T> s_tile = {cursor.take<T>(TILE_ELEMENTS<T>), reinterpret_cast<T *>(m_f32), PITCH<T>};
+  const Split<T> out_tile = take_split<T>(cursor);
   const Split<T> n_tiles[2] = {take_split<T>(cursor), take_split<T>(cursor)};
+  T *const q_tile = out_tile.high, *const d_tile = n_tiles[1].high;
   const int address = sizes.address;
 
   load_controls(gates, controls, starts, sizes, chunk);

@@ -89,11 +89,10 @@ struct StateSlice {
   }
 };
 
-// The state, the ring of tiles, and two split tiles that stay over several steps.
+// The state, the ring of tiles, and a tile and a split tile that stay over several steps.
 template <class T>
 constexpr size_t scan_shared_bytes(const Sizes &sizes) {
-  constexpr int RING = PARTS<T> == 2 ? 5 : 3;
-  return StateSlice<T>::bytes(sizes) + (RING + 2 * PARTS<T>) * sizeof(T) * TILE_ELEMENTS<T>;
+  return StateSlice<T>::bytes(sizes) + (TILES_AHEAD<T> + 1 + PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // A lane's share of a chunk's decays.
@@ -120,7 +119,8 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
 
   SharedCursor cursor = {shared_memory()};
   const StateSlice<T> state(cursor, sizes);
-  const Split<T> u_tile = take_split<T>(cursor), tail_u_tile = take_split<T>(cursor);
+  const Split<T> u_tile = take_split<T>(cursor);  // U, then tail ⊙ U
+  T *const y_tile = cursor.take<T>(TILE_ELEMENTS<T>);
   T *ring = cursor.take<T>(0);
 
   const int64_t state_at = head_idx * sizes.state_elements();
@@ -168,8 +168,6 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
 #pragma unroll
     for (int i = 0; i < Accumulator::LENGTH; ++i) u.at[i] -= product.at[i];
     u.store(u_tile);
-    u.scale_rows(decays.tail);
-    u.store(tail_u_tile);
 
     product.clear();
     for (int panel = 0; panel < panels; ++panel) {
@@ -184,13 +182,16 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     for (int panel = 0; panel < panels; ++panel) {
       const T *write = tiles.next();
       if (panel == 0) {
-        // Every warp is done with U: its tile carries the outputs on their way out.
-        product.store(u_tile.high);
         const Matrix<T> out = outputs_of<T>(y, sizes, chunk, slice.first, slice.columns);
-        copy_rows_out(u_tile.high, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
+        product.store(y_tile);
+        copy_rows_out(y_tile, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
+        // Every warp is done with U.
+        u.scale_rows(decays.tail);
+        u.store(u_tile);
+        __syncthreads();
       }
       product.clear();
-      multiply_add(product, transposed(write), plain(tail_u_tile), slice.columns, CHUNK);
+      multiply_add(product, transposed(write), plain(u_tile), slice.columns, CHUNK);
       state.update(panel, decays.whole, product);
     }
   }
@@ -213,7 +214,8 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
 
   SharedCursor cursor = {shared_memory()};
   const StateSlice<T> dstate(cursor, sizes);
-  const Split<T> dy_tile = take_split<T>(cursor), du_tile = take_split<T>(cursor);
+  const Split<T> du_tile = take_split<T>(cursor);  // −dU
+  T *const dy_tile = cursor.take<T>(TILE_ELEMENTS<T>);  // dY, then γ ⊙ dY
   T *ring = cursor.take<T>(0);
 
   const int64_t state_at = head_idx * sizes.state_elements();
@@ -243,19 +245,21 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
     const Chunk chunk(sizes, head_idx, number);
     const LaneDecays decays(prepared.decays, chunk);
 
-    const T *dy_rows = tiles.next();
+    Accumulator dy_rows, du, product;
+    dy_rows.load(tiles.next());
     dstate.save(chunk_gradients + chunk.idx * sizes.state_elements(), entity, slice);
-    Accumulator du, product;
-    product.load(dy_rows);
-    product.scale_rows(decays.gamma);
-    product.store(dy_tile);
+    dy_rows.store(dy_tile);
     du.clear();
     for (int part = 0; part < PARTS<T>; ++part)
-      multiply_add(du, transposed(tiles.next()), plain(dy_rows), slice.columns, CHUNK);
+      multiply_add(du, transposed(tiles.next()), plain(dy_tile), slice.columns, CHUNK);
 
     product.clear();
     for (int panel = 0; panel < panels; ++panel) {
       const T *write = tiles.next();
+      if (panel == 0) {  // every warp is done with dY
+        dy_rows.scale_rows(decays.gamma);
+        dy_rows.store(dy_tile);
+      }
       multiply_add(product, plain(write), dstate.panel(panel), slice.columns,
                    min(TILE, address - panel * TILE));
     }

@@ -150,6 +150,31 @@ void test_decays() {
     }
 }
 
+// Past 65,536 tokens, the last ones from the state at the beginning of their chunk.
+void test_long() {
+  const reference::Sizes sizes = {1, 65637, 1, 16, 16, 16, 4, true};
+  const Case one = random_case<float>(sizes, 13, 1e-4);
+  mixer_test::Call<float> call(sizes, one.inputs, {});
+  mixer_test::Forward<float> forward(call);
+  const int first = sizes.tokens / mixer::CHUNK * mixer::CHUNK - mixer::CHUNK, left = sizes.tokens - first;
+  auto tail = [&](const auto &all, int per_token) {
+    return std::decay_t<decltype(all)>(all.begin() + static_cast<size_t>(first) * per_token, all.end());
+  };
+  Case rest = one;
+  rest.sizes.tokens = left;
+  rest.inputs.x = tail(one.inputs.x, sizes.channels());
+  rest.inputs.controls = tail(one.inputs.controls, 5);
+  rest.inputs.starts = tail(one.inputs.starts, 1);
+  const Numbers states = forward.chunk_states.values();
+  rest.inputs.state.assign(states.begin() + first / mixer::CHUNK * call.sizes.state_elements(),
+                           states.begin() + (first / mixer::CHUNK + 1) * call.sizes.state_elements());
+  rest.dy = tail(one.dy, sizes.entity());
+  const Results wanted = want(rest);
+  const double tolerance = mixer_test::tolerances<float>().value;
+  check::close("f32 T65637, the last tokens' y", tail(forward.y.values(), sizes.entity()), wanted.outputs.y, tolerance);
+  check::close("f32 T65637 state", forward.final_state.values(), wanted.outputs.state, tolerance);
+}
+
 // Another order of threads, or of copies, must not change a bit.
 template <class T>
 void test_schedules() {
@@ -210,6 +235,7 @@ int main(int argc, char **argv) {
   test_absent<bf16>();
   test_decays<float>();
   test_decays<bf16>();
+  test_long();
   test_schedules<float>();
   test_schedules<bf16>();
   return check::finish("mixer");

@@ -35,97 +35,143 @@ struct Kernels;
 KERNELS_OF(float, f32)
 KERNELS_OF(bf16, bf16)
 
-// `sums` holds what dA_K, dA_V and dC contained before.
+// The arguments of a call in device memory.
 template <class T>
-Results run(const reference::Sizes &shape, const reference::Inputs &inputs, const Numbers &dy_values,
-            const Numbers &dfinal_values, double sums = 0.0, Absent absent = {}) {
+struct Call {
+  mixer::Sizes sizes;
+  int query_norm;
+  check::Buffer<T> x;
+  check::Buffer<float> controls, a_key, a_value, c, state;
+  check::Buffer<uint8_t> starts;
+  Absent absent;
+
+  Call(const reference::Sizes &shape, const reference::Inputs &inputs, Absent absent)
+      : sizes{shape.batch, shape.tokens, shape.heads, shape.address, shape.key, shape.value, shape.rank},
+        query_norm(shape.query_norm), x(inputs.x), controls(inputs.controls), a_key(inputs.a_key),
+        a_value(inputs.a_value), c(inputs.c), state(inputs.state), starts(inputs.starts.size()), absent(absent) {
+    if (!sizes.supported()) throw std::runtime_error("sizes that the kernels do not take");
+    std::copy(inputs.starts.begin(), inputs.starts.end(), starts.data());
+  }
+
+  const uint8_t *starts_or_null() { return absent.starts ? nullptr : starts.data(); }
+  int64_t chunks() const { return sizes.all_chunks(); }
+  int64_t heads() const { return sizes.states(); }
+  // Rows of scratch: whole chunks of tokens.
+  int64_t rows() const { return chunks() * mixer::CHUNK; }
+  int64_t scan_blocks() const { return heads() * sizes.slices(sizes.scan_width()); }
+};
+#define SIZE_ARGUMENTS(call)                                                                                        \
+  (call).sizes.batch, (call).sizes.tokens, (call).sizes.heads, (call).sizes.address, (call).sizes.key,              \
+      (call).sizes.value, (call).sizes.rank
+
+constexpr int64_t SQUARE = TILE * TILE;
+
+// What both passes begin with.
+template <class T>
+struct Scratch {
+  check::Buffer<T> s, q, d, w, b;
+  check::Buffer<float> norms, gamma_tail;
+  check::Buffer<double> cumulative;
+
+  explicit Scratch(const Call<T> &call)
+      : s(call.rows() * call.sizes.address), q(s.size()), d(s.size()), w(2 * s.size()),
+        b(call.chunks() * PARTS<T> * SQUARE), norms(call.chunks()), gamma_tail(2 * call.rows()),
+        cumulative(call.rows()) {}
+
+  // `u0`, or `m` and `n`, are null.
+  void fill(Call<T> &call, T *u0, T *m, T *n) {
+    check::launch(call.chunks(), TILE_THREADS, mixer::addresses_shared_bytes<T>(call.sizes), [&] {
+      Kernels<T>::addresses(call.x.data(), call.controls.data(), call.a_key.data(), call.a_value.data(), call.c.data(),
+                            s.data(), q.data(), d.data(), norms.data(), call.query_norm, SIZE_ARGUMENTS(call));
+    });
+    check::launch(call.chunks(), TILE_THREADS, mixer::prepare_shared_bytes<T>(), [&] {
+      Kernels<T>::prepare(call.x.data(), call.controls.data(), call.starts_or_null(), s.data(), q.data(), d.data(),
+                          w.data(), u0, b.data(), m, n, gamma_tail.data(), cumulative.data(), SIZE_ARGUMENTS(call));
+    });
+  }
+};
+
+template <class T>
+struct Forward {
+  check::Buffer<T> y, chunk_states;
+  check::Buffer<float> final_state, address_norm;
+
+  explicit Forward(Call<T> &call)
+      : y(static_cast<int64_t>(call.sizes.batch) * call.sizes.tokens * call.sizes.heads * call.sizes.entity()),
+        chunk_states(call.chunks() * call.sizes.state_elements()),
+        final_state(call.heads() * call.sizes.state_elements()), address_norm(call.heads()) {
+    Scratch<T> scratch(call);
+    check::Buffer<T> u0(call.rows() * PARTS<T> * call.sizes.entity());
+    scratch.fill(call, u0.data(), nullptr, nullptr);
+    check::launch(call.scan_blocks(), TILE_THREADS, mixer::scan_shared_bytes<T>(call.sizes), [&] {
+      Kernels<T>::scan(scratch.q.data(), scratch.d.data(), scratch.w.data(), u0.data(), scratch.b.data(),
+                       scratch.gamma_tail.data(), scratch.norms.data(), call.absent.state ? nullptr : call.state.data(),
+                       y.data(), final_state.data(), chunk_states.data(), address_norm.data(), SIZE_ARGUMENTS(call));
+    });
+  }
+  reference::Outputs values() { return {y.values(), final_state.values(), address_norm.values()}; }
+};
+
+// Backward has nothing of forward's but the chunk states. `sums` is what dA_K, dA_V and dC contained before.
+template <class T>
+reference::Gradients backward(Call<T> &call, check::Buffer<T> &chunk_states, const Numbers &dy_values,
+                              const Numbers &dfinal_values, double sums) {
   using check::Buffer;
   using check::launch;
-  const mixer::Sizes sizes = {shape.batch, shape.tokens, shape.heads, shape.address, shape.key, shape.value, shape.rank};
-  if (!sizes.supported()) throw std::runtime_error("sizes that the kernels do not take");
-  const int query_norm = shape.query_norm;
-  const int64_t chunks = sizes.all_chunks(), heads = sizes.states();
-  const int64_t rows = chunks * mixer::CHUNK, square = PARTS<T> * TILE * TILE;
-  const int S = sizes.address, D = sizes.entity(), slices = sizes.slices();
-  const int scan_slices = sizes.slices(sizes.scan_width());
-#define SIZE_ARGUMENTS sizes.batch, sizes.tokens, sizes.heads, sizes.address, sizes.key, sizes.value, sizes.rank
+  const mixer::Sizes &sizes = call.sizes;
+  const int64_t rows = call.rows(), squares = call.chunks() * PARTS<T> * SQUARE, slices = sizes.slices();
+  Buffer<T> dy(dy_values);
+  Buffer<float> dfinal(dfinal_values);
 
-  Buffer<T> x(inputs.x), dy(dy_values);
-  Buffer<float> controls(inputs.controls), a_key(inputs.a_key), a_value(inputs.a_value), c(inputs.c);
-  Buffer<float> state(inputs.state), dfinal(dfinal_values);
-  Buffer<uint8_t> starts(inputs.starts.size());
-  std::copy(inputs.starts.begin(), inputs.starts.end(), starts.data());
-  const uint8_t *starts_or_null = absent.starts ? nullptr : starts.data();
+  Scratch<T> scratch(call);
+  Buffer<T> m(squares), n(2 * squares);
+  scratch.fill(call, nullptr, m.data(), n.data());
+  Buffer<T> chunk_gradients(chunk_states.size());
+  Buffer<float> dinitial(call.state.size());
+  launch(call.scan_blocks(), TILE_THREADS, mixer::scan_shared_bytes<T>(sizes), [&] {
+    Kernels<T>::scan_backward(scratch.q.data(), scratch.d.data(), scratch.w.data(), scratch.b.data(),
+                              scratch.gamma_tail.data(), dy.data(), call.absent.dfinal ? nullptr : dfinal.data(),
+                              chunk_gradients.data(), dinitial.data(), SIZE_ARGUMENTS(call));
+  });
+  Buffer<T> dr(rows * sizes.entity()), u(rows * sizes.entity());
+  Buffer<float> per_token(rows * slices * 2);
+  launch(call.chunks() * slices, TILE_THREADS, mixer::entity_backward_shared_bytes<T>(), [&] {
+    Kernels<T>::entity_backward(call.x.data(), call.controls.data(), call.starts_or_null(), scratch.s.data(),
+                                scratch.q.data(), scratch.d.data(), scratch.b.data(), m.data(), n.data(),
+                                scratch.gamma_tail.data(), chunk_states.data(), chunk_gradients.data(), dy.data(),
+                                dr.data(), u.data(), per_token.data(), SIZE_ARGUMENTS(call));
+  });
+  Buffer<float> ds(rows * sizes.address), dq(ds.size()), dd(ds.size()), dcontrols(call.controls.size());
+  launch(call.chunks(), TILE_THREADS, mixer::address_backward_shared_bytes<T>(), [&] {
+    Kernels<T>::address_backward(call.controls.data(), call.starts_or_null(), scratch.s.data(), scratch.q.data(),
+                                 scratch.d.data(), scratch.b.data(), m.data(), scratch.gamma_tail.data(),
+                                 chunk_states.data(), chunk_gradients.data(), dy.data(), dr.data(), u.data(),
+                                 per_token.data(), ds.data(), dq.data(), dd.data(), dcontrols.data(),
+                                 SIZE_ARGUMENTS(call));
+  });
+  Buffer<T> dx(call.x.size());
+  const int64_t groups = call.heads() * mixer::groups_of(sizes);
+  Buffer<float> partials(groups * sizes.transport_elements());
+  launch(groups, TILE_THREADS, mixer::addresses_backward_shared_bytes<T>(sizes), [&] {
+    Kernels<T>::addresses_backward(call.x.data(), call.controls.data(), call.a_key.data(), call.a_value.data(),
+                                   call.c.data(), ds.data(), dq.data(), dd.data(), dr.data(), dx.data(),
+                                   dcontrols.data(), partials.data(), call.query_norm, SIZE_ARGUMENTS(call));
+  });
+  Buffer<float> da_key(Numbers(call.a_key.size(), sums)), da_value(Numbers(call.a_value.size(), sums));
+  Buffer<float> dc(Numbers(call.c.size(), sums));
+  const int64_t elements = sizes.transport_elements() * sizes.heads;
+  launch((elements + TILE_THREADS - 1) / TILE_THREADS, TILE_THREADS, 0, [&] {
+    mixer_transport_gradients(partials.data(), da_key.data(), da_value.data(), dc.data(), SIZE_ARGUMENTS(call));
+  });
+  return {dx.values(), dcontrols.values(), da_key.values(), da_value.values(), dc.values(), dinitial.values()};
+}
 
-  Buffer<T> y(dy_values.size()), chunk_states(chunks * S * D);
-  Buffer<float> final_state(heads * S * D), address_norm(heads);
-  {
-    Buffer<T> s(rows * S), q(rows * S), d(rows * S), w(rows * 2 * S), u0(rows * PARTS<T> * D), b(chunks * square);
-    Buffer<float> norms(chunks), gamma_tail(rows * 2);
-    Buffer<double> cumulative(rows);
-    launch(chunks, TILE_THREADS, mixer::addresses_shared_bytes<T>(sizes), [&] {
-      Kernels<T>::addresses(x.data(), controls.data(), a_key.data(), a_value.data(), c.data(), s.data(), q.data(),
-                            d.data(), norms.data(), query_norm, SIZE_ARGUMENTS);
-    });
-    launch(chunks, TILE_THREADS, mixer::prepare_shared_bytes<T>(), [&] {
-      Kernels<T>::prepare(x.data(), controls.data(), starts_or_null, s.data(), q.data(), d.data(), w.data(), u0.data(),
-                          b.data(), nullptr, nullptr, gamma_tail.data(), cumulative.data(), SIZE_ARGUMENTS);
-    });
-    launch(heads * scan_slices, TILE_THREADS, mixer::scan_shared_bytes<T>(sizes), [&] {
-      Kernels<T>::scan(q.data(), d.data(), w.data(), u0.data(), b.data(), gamma_tail.data(), norms.data(),
-                       absent.state ? nullptr : state.data(), y.data(), final_state.data(), chunk_states.data(),
-                       address_norm.data(), SIZE_ARGUMENTS);
-    });
-  }
-
-  // Backward has nothing of forward's but the chunk states.
-  Buffer<T> dx(inputs.x.size());
-  Buffer<float> dcontrols(inputs.controls.size()), dinitial(heads * S * D);
-  Buffer<float> da_key(Numbers(inputs.a_key.size(), sums)), da_value(Numbers(inputs.a_value.size(), sums));
-  Buffer<float> dc(Numbers(inputs.c.size(), sums));
-  {
-    Buffer<T> s(rows * S), q(rows * S), d(rows * S), w(rows * 2 * S), b(chunks * square), m(chunks * square);
-    Buffer<T> n(chunks * 2 * square), chunk_gradients(chunks * S * D), dr(rows * D), u(rows * D);
-    Buffer<float> ds(rows * S), dq(rows * S), dd(rows * S), norms(chunks), gamma_tail(rows * 2), per_token(rows * slices * 2);
-    Buffer<float> partials(heads * mixer::groups_of(sizes) * sizes.transport_elements());
-    Buffer<double> cumulative(rows);
-    launch(chunks, TILE_THREADS, mixer::addresses_shared_bytes<T>(sizes), [&] {
-      Kernels<T>::addresses(x.data(), controls.data(), a_key.data(), a_value.data(), c.data(), s.data(), q.data(),
-                            d.data(), norms.data(), query_norm, SIZE_ARGUMENTS);
-    });
-    launch(chunks, TILE_THREADS, mixer::prepare_shared_bytes<T>(), [&] {
-      Kernels<T>::prepare(x.data(), controls.data(), starts_or_null, s.data(), q.data(), d.data(), w.data(), nullptr,
-                          b.data(), m.data(), n.data(), gamma_tail.data(), cumulative.data(), SIZE_ARGUMENTS);
-    });
-    launch(heads * scan_slices, TILE_THREADS, mixer::scan_shared_bytes<T>(sizes), [&] {
-      Kernels<T>::scan_backward(q.data(), d.data(), w.data(), b.data(), gamma_tail.data(), dy.data(),
-                                absent.dfinal ? nullptr : dfinal.data(), chunk_gradients.data(), dinitial.data(),
-                                SIZE_ARGUMENTS);
-    });
-    launch(chunks * slices, TILE_THREADS, mixer::entity_backward_shared_bytes<T>(), [&] {
-      Kernels<T>::entity_backward(x.data(), controls.data(), starts_or_null, s.data(), q.data(), d.data(), b.data(),
-                                  m.data(), n.data(), gamma_tail.data(), chunk_states.data(), chunk_gradients.data(),
-                                  dy.data(), dr.data(), u.data(), per_token.data(), SIZE_ARGUMENTS);
-    });
-    launch(chunks, TILE_THREADS, mixer::address_backward_shared_bytes<T>(), [&] {
-      Kernels<T>::address_backward(controls.data(), starts_or_null, s.data(), q.data(), d.data(), b.data(), m.data(),
-                                   gamma_tail.data(), chunk_states.data(), chunk_gradients.data(), dy.data(),
-                                   dr.data(), u.data(), per_token.data(), ds.data(), dq.data(), dd.data(),
-                                   dcontrols.data(), SIZE_ARGUMENTS);
-    });
-    launch(heads * mixer::groups_of(sizes), TILE_THREADS, mixer::addresses_backward_shared_bytes<T>(sizes), [&] {
-      Kernels<T>::addresses_backward(x.data(), controls.data(), a_key.data(), a_value.data(), c.data(), ds.data(),
-                                     dq.data(), dd.data(), dr.data(), dx.data(), dcontrols.data(), partials.data(),
-                                     query_norm, SIZE_ARGUMENTS);
-    });
-    const int64_t elements = sizes.transport_elements() * sizes.heads;
-    launch((elements + TILE_THREADS - 1) / TILE_THREADS, TILE_THREADS, 0, [&] {
-      mixer_transport_gradients(partials.data(), da_key.data(), da_value.data(), dc.data(), SIZE_ARGUMENTS);
-    });
-  }
-#undef SIZE_ARGUMENTS
-  return {{y.values(), final_state.values(), address_norm.values()},
-          {dx.values(), dcontrols.values(), da_key.values(), da_value.values(), dc.values(), dinitial.values()}};
+template <class T>
+Results run(const reference::Sizes &shape, const reference::Inputs &inputs, const Numbers &dy, const Numbers &dfinal,
+            double sums = 0.0, Absent absent = {}) {
+  Call<T> call(shape, inputs, absent);
+  Forward<T> forward(call);
+  return {forward.values(), backward(call, forward.chunk_states, dy, dfinal, sums)};
 }
 
 // Relative RMS errors that are let pass.

@@ -7,9 +7,7 @@ namespace casts {
 
 constexpr int THREADS = 256;
 constexpr int PER_THREAD = 8;
-constexpr int64_t blocks(int64_t count) {
-  return (count + THREADS * PER_THREAD - 1) / (THREADS * PER_THREAD);
-}
+constexpr int64_t blocks(int64_t count) { return (count + THREADS * PER_THREAD - 1) / (THREADS * PER_THREAD); }
 
 template <class From, class To>
 __device__ __forceinline__ void cast(const From *from, To *to, int64_t count) {

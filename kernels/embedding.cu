@@ -52,14 +52,14 @@ __device__ __forceinline__ void backward(const uint32_t *ids, const uint32_t *or
 
 }  // namespace embedding
 
-#define EMBEDDING_KERNELS(T, SUFFIX)                                                                              \
-  extern "C" __global__ void __launch_bounds__(embedding::THREADS)                                                \
-      embedding_forward_##SUFFIX(const uint32_t *ids, const float *table, T *y, int width) {                      \
-    embedding::forward(ids, table, y, width);                                                                     \
-  }                                                                                                               \
-  extern "C" __global__ void __launch_bounds__(embedding::THREADS) embedding_backward_##SUFFIX(                   \
+#define EMBEDDING_KERNELS(T, SUFFIX)                                                                                 \
+  extern "C" __global__ void __launch_bounds__(embedding::THREADS)                                                   \
+      embedding_forward_##SUFFIX(const uint32_t *ids, const float *table, T *y, int width) {                         \
+    embedding::forward(ids, table, y, width);                                                                        \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(embedding::THREADS) embedding_backward_##SUFFIX(                      \
       const uint32_t *ids, const uint32_t *order, const uint32_t *segments, const T *dy, float *dtable, int width) { \
-    embedding::backward(ids, order, segments, dy, dtable, width);                                                 \
+    embedding::backward(ids, order, segments, dy, dtable, width);                                                    \
   }
 
 EMBEDDING_KERNELS(float, f32)

@@ -21,8 +21,8 @@ struct Gate {
 };
 
 template <class T>
-__device__ __forceinline__ void forward(const T *y, const T *gate, const float *weight, float eps, T *out,
-                                        int64_t rows, int width) {
+__device__ __forceinline__ void forward(const T *y, const T *gate, const float *weight, float eps, T *out, int64_t rows,
+                                        int width) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * ROW_WARPS + warp_idx();
   if (row >= rows) return;
   const int64_t at = row * width;
@@ -63,15 +63,15 @@ __device__ __forceinline__ void backward(const T *y, const T *gate, const float 
 
 }  // namespace gated_norm
 
-#define GATED_NORM_KERNELS(T, SUFFIX)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(ROW_THREADS) gated_norm_forward_##SUFFIX(                              \
-      const T *y, const T *gate, const float *weight, float eps, T *out, int64_t rows, int width) {                   \
-    gated_norm::forward(y, gate, weight, eps, out, rows, width);                                                      \
-  }                                                                                                                   \
-  extern "C" __global__ void __launch_bounds__(ROW_THREADS) gated_norm_backward_##SUFFIX(                             \
-      const T *y, const T *gate, const float *weight, float eps, const T *dout, T *dy, T *dgate, float *partials,     \
-      int64_t rows, int width) {                                                                                      \
-    gated_norm::backward(y, gate, weight, eps, dout, dy, dgate, partials, rows, width);                               \
+#define GATED_NORM_KERNELS(T, SUFFIX)                                                                               \
+  extern "C" __global__ void __launch_bounds__(ROW_THREADS) gated_norm_forward_##SUFFIX(                            \
+      const T *y, const T *gate, const float *weight, float eps, T *out, int64_t rows, int width) {                 \
+    gated_norm::forward(y, gate, weight, eps, out, rows, width);                                                    \
+  }                                                                                                                 \
+  extern "C" __global__ void __launch_bounds__(ROW_THREADS)                                                         \
+      gated_norm_backward_##SUFFIX(const T *y, const T *gate, const float *weight, float eps, const T *dout, T *dy, \
+                                   T *dgate, float *partials, int64_t rows, int width) {                            \
+    gated_norm::backward(y, gate, weight, eps, dout, dy, dgate, partials, rows, width);                             \
   }
 
 GATED_NORM_KERNELS(float, f32)

@@ -92,7 +92,8 @@ __device__ __forceinline__ void backward(const float *logits, const Parameters &
         const Decay decay(logit + parameters.dt_bias[head], parameters.a_log[head]);
         dlogit = -decay.slope * dcontrols[at + column];
         da_log -= decay.log_slope * dcontrols[at + column];
-      } else if (parameters.pin(controller) != parameters.pin(controller) && parameters.source(controller) == controller) {
+      } else if (parameters.pin(controller) != parameters.pin(controller) &&
+                 parameters.source(controller) == controller) {
         float gradient = dcontrols[at + column];
         if (controller == 1 && parameters.tie_beta) gradient += dcontrols[at + column + heads];
         // 1 − σ(u) is σ(−u), which keeps its digits where σ(u) is near 1.

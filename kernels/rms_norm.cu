@@ -48,13 +48,13 @@ __device__ __forceinline__ void backward(const T *x, const float *weight, float 
 }  // namespace rms_norm
 
 #define RMS_NORM_KERNELS(T, SUFFIX)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(ROW_THREADS) rms_norm_forward_##SUFFIX(                              \
-      const T *x, const float *weight, float eps, T *y, int64_t rows, int width) {                                  \
+  extern "C" __global__ void __launch_bounds__(ROW_THREADS)                                                         \
+      rms_norm_forward_##SUFFIX(const T *x, const float *weight, float eps, T *y, int64_t rows, int width) {        \
     rms_norm::forward(x, weight, eps, y, rows, width);                                                              \
   }                                                                                                                 \
-  extern "C" __global__ void __launch_bounds__(ROW_THREADS) rms_norm_backward_##SUFFIX(                             \
-      const T *x, const float *weight, float eps, const T *dy, const T *residual, T *dx, float *partials,           \
-      int64_t rows, int width) {                                                                                    \
+  extern "C" __global__ void __launch_bounds__(ROW_THREADS)                                                         \
+      rms_norm_backward_##SUFFIX(const T *x, const float *weight, float eps, const T *dy, const T *residual, T *dx, \
+                                 float *partials, int64_t rows, int width) {                                        \
     rms_norm::backward(x, weight, eps, dy, residual, dx, partials, rows, width);                                    \
   }
 

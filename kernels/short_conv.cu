@@ -16,6 +16,8 @@
 namespace short_conv {
 
 constexpr int THREADS = 128;
+// Blocks on a multiprocessor that the compiler must allow for; left to itself it aims at more, and spills.
+constexpr int LEAST_BLOCKS = 4;
 // Backward computes W − 1 tokens beyond a block's own once more.
 constexpr int TOKENS_PER_BLOCK = 64;
 
@@ -127,8 +129,7 @@ __device__ __forceinline__ void backward(const T *x, const float *weight, const 
   // What is known of token u's gradient for good; the state stands before token 0.
   auto emit = [&](int u, float gradient) {
     if (u >= place.first && u < place.past) dx[place.token(u)] = from_float<T>(gradient);
-    if (u < 0 && place.first == 0)
-      dstate[place.slot(u + W - 1)] = from_float<T>(state == nullptr ? 0.0f : gradient);
+    if (u < 0 && place.first == 0) dstate[place.slot(u + W - 1)] = from_float<T>(state == nullptr ? 0.0f : gradient);
   };
   const int end = min(place.past + W - 1, tokens);
   for (int t = place.first; t < end; ++t) {
@@ -163,28 +164,50 @@ __device__ __forceinline__ void backward(const T *x, const float *weight, const 
 }  // namespace short_conv
 
 // Runs the statement with the constant W standing for the width, which the launcher has checked.
-#define WITH_WIDTH(statement)            \
-  switch (width) {                       \
-    case 2: { constexpr int W = 2; statement; } break; \
-    case 3: { constexpr int W = 3; statement; } break; \
-    case 4: { constexpr int W = 4; statement; } break; \
-    case 5: { constexpr int W = 5; statement; } break; \
-    case 6: { constexpr int W = 6; statement; } break; \
-    case 7: { constexpr int W = 7; statement; } break; \
-    default: { constexpr int W = 8; statement; }       \
+#define WITH_WIDTH(statement) \
+  switch (width) {            \
+    case 2: {                 \
+      constexpr int W = 2;    \
+      statement;              \
+    } break;                  \
+    case 3: {                 \
+      constexpr int W = 3;    \
+      statement;              \
+    } break;                  \
+    case 4: {                 \
+      constexpr int W = 4;    \
+      statement;              \
+    } break;                  \
+    case 5: {                 \
+      constexpr int W = 5;    \
+      statement;              \
+    } break;                  \
+    case 6: {                 \
+      constexpr int W = 6;    \
+      statement;              \
+    } break;                  \
+    case 7: {                 \
+      constexpr int W = 7;    \
+      statement;              \
+    } break;                  \
+    default: {                \
+      constexpr int W = 8;    \
+      statement;              \
+    }                         \
   }
 
-#define SHORT_CONV_KERNELS(T, SUFFIX)                                                                                 \
-  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, 4) short_conv_forward_##SUFFIX(                      \
-      const T *x, const float *weight, const T *state, const uint8_t *starts, T *y, T *final_state, int tokens,       \
-      int channels, int width) {                                                                                      \
-    WITH_WIDTH((short_conv::forward<W, T>(x, weight, state, starts, y, final_state, tokens, channels)))               \
-  }                                                                                                                   \
-  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, 4) short_conv_backward_##SUFFIX(                     \
-      const T *x, const float *weight, const T *state, const uint8_t *starts, const T *dy, const T *dfinal, T *dx,    \
-      T *dstate, float *partials, int tokens, int channels, int width) {                                              \
-    WITH_WIDTH((short_conv::backward<W, T>(x, weight, state, starts, dy, dfinal, dx, dstate, partials, tokens,        \
-                                           channels)))                                                                \
+#define SHORT_CONV_KERNELS(T, SUFFIX)                                                                               \
+  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, short_conv::LEAST_BLOCKS)                       \
+      short_conv_forward_##SUFFIX(const T *x, const float *weight, const T *state, const uint8_t *starts, T *y,     \
+                                  T *final_state, int tokens, int channels, int width) {                            \
+    WITH_WIDTH((short_conv::forward<W, T>(x, weight, state, starts, y, final_state, tokens, channels)))             \
+  }                                                                                                                 \
+  extern "C" __global__ void __launch_bounds__(short_conv::THREADS, short_conv::LEAST_BLOCKS)                       \
+      short_conv_backward_##SUFFIX(const T *x, const float *weight, const T *state, const uint8_t *starts,          \
+                                   const T *dy, const T *dfinal, T *dx, T *dstate, float *partials, int tokens,     \
+                                   int channels, int width) {                                                       \
+    WITH_WIDTH(                                                                                                     \
+        (short_conv::backward<W, T>(x, weight, state, starts, dy, dfinal, dx, dstate, partials, tokens, channels))) \
   }
 
 SHORT_CONV_KERNELS(float, f32)

@@ -44,13 +44,13 @@ __device__ __forceinline__ void backward(const T *x, const T *dout, T *dx, int w
 
 }  // namespace swiglu
 
-#define SWIGLU_KERNELS(T, SUFFIX)                                                                                \
+#define SWIGLU_KERNELS(T, SUFFIX)                                                                                    \
   extern "C" __global__ void __launch_bounds__(ROW_THREADS) swiglu_forward_##SUFFIX(const T *x, T *out, int width) { \
-    swiglu::forward(x, out, width);                                                                              \
-  }                                                                                                              \
-  extern "C" __global__ void __launch_bounds__(ROW_THREADS)                                                      \
-      swiglu_backward_##SUFFIX(const T *x, const T *dout, T *dx, int width) {                                    \
-    swiglu::backward(x, dout, dx, width);                                                                        \
+    swiglu::forward(x, out, width);                                                                                  \
+  }                                                                                                                  \
+  extern "C" __global__ void __launch_bounds__(ROW_THREADS)                                                          \
+      swiglu_backward_##SUFFIX(const T *x, const T *dout, T *dx, int width) {                                        \
+    swiglu::backward(x, dout, dx, width);                                                                            \
   }
 
 SWIGLU_KERNELS(float, f32)

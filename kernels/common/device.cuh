@@ -58,9 +58,7 @@ __device__ __forceinline__ bf16 from_float<bf16>(float value) {
 }
 
 // Two neighbours at once; the first has an even place.
-__device__ __forceinline__ float2 load_pair(const float *from) {
-  return *reinterpret_cast<const float2 *>(from);
-}
+__device__ __forceinline__ float2 load_pair(const float *from) { return *reinterpret_cast<const float2 *>(from); }
 __device__ __forceinline__ float2 load_pair(const bf16 *from) {
   return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(from));
 }

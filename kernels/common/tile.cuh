@@ -17,7 +17,7 @@ constexpr int WARP_ROWS = 16;
 template <class T>
 constexpr int PITCH = TILE + static_cast<int>(16 / sizeof(T));
 template <class T>
-constexpr int TILE_ELEMENTS = TILE *PITCH<T>;
+constexpr int TILE_ELEMENTS = TILE * PITCH<T>;
 
 constexpr int tiles_of(int n) { return (n + TILE - 1) / TILE; }
 
@@ -134,8 +134,7 @@ struct Accumulator {
   template <class T>
   __device__ __forceinline__ void store(Split<T> tile) const {
 #pragma unroll
-    for (int i = 0; i < LENGTH; i += 2)
-      store_split_pair(tile, row(i) * PITCH<T> + column(i), at[i], at[i + 1]);
+    for (int i = 0; i < LENGTH; i += 2) store_split_pair(tile, row(i) * PITCH<T> + column(i), at[i], at[i + 1]);
   }
   // The same to rows of f32 in global memory.
   __device__ __forceinline__ void store(float *to, int64_t pitch, int columns) const {
@@ -204,8 +203,8 @@ __device__ __forceinline__ void multiply_add(Accumulator &sum, Operand<bf16, A_T
   // 0, 1 and 2, 3 of B are its two 16×8 operands. A stored transpose goes right, then down.
   const int down = lane / 8 % 2 * 8 + lane % 8, right = lane / 16 * 8;
   const int down_stored = lane / 16 * 8 + lane % 8, right_stored = lane / 8 % 2 * 8;
-  const int a_lane = A_TRANSPOSED ? down_stored * a.pitch + first_row + right_stored
-                                  : (first_row + down) * a.pitch + right;
+  const int a_lane =
+      A_TRANSPOSED ? down_stored * a.pitch + first_row + right_stored : (first_row + down) * a.pitch + right;
   const int b_lane = B_TRANSPOSED ? down_stored * b.pitch + right_stored : down * b.pitch + right;
   for (int k = 0; k < inner; k += 16) {
     const int a_at = a_lane + (A_TRANSPOSED ? k * a.pitch : k);

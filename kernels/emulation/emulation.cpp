@@ -110,8 +110,8 @@ void wait_at(const char *place) {
 
 void fault(const char *what, const char *place) {
   const long thread = current ? current - block.threads.data() : 0;
-  std::fprintf(stderr, "emulation: %s at %s (block %u,%u,%u thread %ld)\n", what, place, block.index.x,
-               block.index.y, block.index.z, thread);
+  std::fprintf(stderr, "emulation: %s at %s (block %u,%u,%u thread %ld)\n", what, place, block.index.x, block.index.y,
+               block.index.z, thread);
   std::fflush(nullptr);
   std::_Exit(3);  // no destructors: the stack is a fiber's
 }

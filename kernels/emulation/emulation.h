@@ -164,20 +164,18 @@ inline unsigned clamped(unsigned lane, unsigned otherwise) { return lane < LANES
 #define gridDim (::emulation::block.grid)
 
 #define __syncthreads() ::emulation::barrier(EMULATION_PLACE)
-#define __syncwarp() \
-  ::emulation::meet(0xffffffffu, "syncwarp", EMULATION_PLACE, [](::emulation::Warp &) {})
-#define __shfl_sync(mask, value, source) \
-  ::emulation::exchange(mask, value, (source) % 32u, "shfl", EMULATION_PLACE)
+#define __syncwarp() ::emulation::meet(0xffffffffu, "syncwarp", EMULATION_PLACE, [](::emulation::Warp &) {})
+#define __shfl_sync(mask, value, source) ::emulation::exchange(mask, value, (source) % 32u, "shfl", EMULATION_PLACE)
 #define __shfl_xor_sync(mask, value, bits) \
   ::emulation::exchange(mask, value, ::emulation::current->lane ^ (bits), "shfl_xor", EMULATION_PLACE)
-#define __shfl_up_sync(mask, value, by)                                                      \
-  ::emulation::exchange(                                                                     \
-      mask, value, ::emulation::clamped(::emulation::current->lane - (by), ::emulation::current->lane), \
-      "shfl_up", EMULATION_PLACE)
-#define __shfl_down_sync(mask, value, by)                                                    \
-  ::emulation::exchange(                                                                     \
-      mask, value, ::emulation::clamped(::emulation::current->lane + (by), ::emulation::current->lane), \
-      "shfl_down", EMULATION_PLACE)
+#define __shfl_up_sync(mask, value, by)                                                                      \
+  ::emulation::exchange(mask, value,                                                                         \
+                        ::emulation::clamped(::emulation::current->lane - (by), ::emulation::current->lane), \
+                        "shfl_up", EMULATION_PLACE)
+#define __shfl_down_sync(mask, value, by)                                                                    \
+  ::emulation::exchange(mask, value,                                                                         \
+                        ::emulation::clamped(::emulation::current->lane + (by), ::emulation::current->lane), \
+                        "shfl_down", EMULATION_PLACE)
 
 inline int min(int x, int y) { return x < y ? x : y; }
 inline int max(int x, int y) { return x > y ? x : y; }

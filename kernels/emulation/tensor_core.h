@@ -23,12 +23,8 @@ inline float __bfloat162float(__nv_bfloat16 value) {
 struct alignas(4) __nv_bfloat162 {
   __nv_bfloat16 x, y;
 };
-inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
-  return {__float2bfloat16(x), __float2bfloat16(y)};
-}
-inline float2 __bfloat1622float2(__nv_bfloat162 pair) {
-  return {__bfloat162float(pair.x), __bfloat162float(pair.y)};
-}
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) { return {__float2bfloat16(x), __float2bfloat16(y)}; }
+inline float2 __bfloat1622float2(__nv_bfloat162 pair) { return {__bfloat162float(pair.x), __bfloat162float(pair.y)}; }
 
 namespace emulation {
 
@@ -52,8 +48,7 @@ inline void mma_of_warp(Warp &warp) {
     const auto &own = *reinterpret_cast<const MmaLane *>(lanes[lane]);
     const unsigned g = lane / 4, t = lane % 4;
     for (int i = 0; i < 4; ++i)
-      for (int half = 0; half < 2; ++half)
-        a[g + i % 2 * 8][i / 2 * 8 + 2 * t + half] = half_of(own.a[i], half);
+      for (int half = 0; half < 2; ++half) a[g + i % 2 * 8][i / 2 * 8 + 2 * t + half] = half_of(own.a[i], half);
     for (int i = 0; i < 2; ++i)
       for (int half = 0; half < 2; ++half) b[i * 8 + 2 * t + half][g] = half_of(own.b[i], half);
     for (int i = 0; i < 4; ++i) c[g + i / 2 * 8][2 * t + i % 2] = own.d[i];
@@ -94,11 +89,9 @@ void ldmatrix_of_warp(Warp &warp) {
   for (unsigned lane = 0; lane < LANES; ++lane) {
     const unsigned g = lane / 4, t = lane % 4 * 2;
     for (unsigned matrix = 0; matrix < 4; ++matrix) {
-      auto element = [&](unsigned row, unsigned column) -> uint32_t {
-        return lane_of(matrix * 8 + row).row[column];
-      };
-      lane_of(lane).registers[matrix] = TRANSPOSED ? element(t, g) | element(t + 1, g) << 16
-                                                   : element(g, t) | element(g, t + 1) << 16;
+      auto element = [&](unsigned row, unsigned column) -> uint32_t { return lane_of(matrix * 8 + row).row[column]; };
+      lane_of(lane).registers[matrix] =
+          TRANSPOSED ? element(t, g) | element(t + 1, g) << 16 : element(g, t) | element(g, t + 1) << 16;
     }
   }
 }

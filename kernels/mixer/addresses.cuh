@@ -84,8 +84,8 @@ struct Scales {
 };
 
 // From c (in `b`), s and q0 to b, d and q.
-__device__ __forceinline__ Scales transport(const WarpRow &s, WarpRow &b, const WarpRow &query, float rho,
-                                            float lambda, WarpRow &d, WarpRow &q) {
+__device__ __forceinline__ Scales transport(const WarpRow &s, WarpRow &b, const WarpRow &query, float rho, float lambda,
+                                            WarpRow &d, WarpRow &q) {
   Scales scales;
   scales.soft = 1.0f / sqrtf(1.0f + dot(b, b));
   b.scale(scales.soft);
@@ -119,7 +119,7 @@ __device__ __forceinline__ void load_weights(Split<T> tile, const float *from, i
 // Shared memory of the proposal.
 template <class T>
 struct Proposal {
-  float *c;             // [64, S+4]: c of each token
+  float *c;                        // [64, S+4]: c of each token
   Split<T> z, unit, weight;        // z, a panel of k̂ or v̂, a panel of a weight
   float *key_scale, *value_scale;  // [64]: 1/RMS
 
@@ -190,15 +190,14 @@ __device__ __forceinline__ void entity_scales(const Proposal<T> &shared, const T
 
 // z_K, z_V in registers, z = z_K ⊙ z_V as a tile, c in f32. Ends with each warp's rows of c visible to it.
 template <class T>
-__device__ __forceinline__ void propose(const Proposal<T> &shared, const T *x, const Sizes &sizes,
-                                        const Chunk &chunk, const Transport &weights, Accumulator &z_key,
-                                        Accumulator &z_value) {
+__device__ __forceinline__ void propose(const Proposal<T> &shared, const T *x, const Sizes &sizes, const Chunk &chunk,
+                                        const Transport &weights, Accumulator &z_key, Accumulator &z_value) {
   const int64_t head = chunk.head;
   entity_scales(shared, x, sizes, chunk);
   project_block(z_key, shared, x, sizes, chunk, weights.a_key + head * sizes.rank * sizes.key, shared.key_scale, 0,
                 sizes.key);
-  project_block(z_value, shared, x, sizes, chunk, weights.a_value + head * sizes.rank * sizes.value,
-                shared.value_scale, sizes.key, sizes.value);
+  project_block(z_value, shared, x, sizes, chunk, weights.a_value + head * sizes.rank * sizes.value, shared.value_scale,
+                sizes.key, sizes.value);
   Accumulator product;
 #pragma unroll
   for (int i = 0; i < Accumulator::LENGTH; ++i) product.at[i] = z_key.at[i] * z_value.at[i];

@@ -78,8 +78,9 @@ __device__ __forceinline__ Split<T> dc_of(const Proposal<T> &shared, int address
 // One chunk: q, s of dx, dρ and dλ; and dc, which takes the place of c.
 template <class T>
 __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T *x, const float *controls,
-                                              const Sizes &sizes, const Chunk &chunk, bool query_norm, const float *ds_in,
-                                              const float *dq_in, const float *dd_in, T *dx, float *dcontrols) {
+                                              const Sizes &sizes, const Chunk &chunk, bool query_norm,
+                                              const float *ds_in, const float *dq_in, const float *dd_in, T *dx,
+                                              float *dcontrols) {
   const int address = sizes.address;
   const Matrix<T> inputs = inputs_of(x, sizes, chunk, 0, address);
   T *dx_rows = dx + (inputs.data - x);
@@ -127,10 +128,9 @@ __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T
 // k̂ or v̂'s share of the gradients: dA += dzᵀ x̂, and dx of the block from dz A and the direct gradient.
 // `dz` is in `shared.z`. Leaves the row sums it needs in shared.c, whose dc is used up.
 template <class T>
-__device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *panel_tile, const T *x,
-                                               const Sizes &sizes, const Chunk &chunk, const float *weight,
-                                               const float *scale, int first, int width, const T *direct, T *dx,
-                                               float *dweight, bool is_first) {
+__device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *panel_tile, const T *x, const Sizes &sizes,
+                                               const Chunk &chunk, const float *weight, const float *scale, int first,
+                                               int width, const T *direct, T *dx, float *dweight, bool is_first) {
   const Matrix<T> out = inputs_of<T>(dx, sizes, chunk, 2 * sizes.address + first, width);
   Accumulator product, unit;
   // x̂ᵀdx̂ of each row needs all panels before the first dx can be written: two passes over them.
@@ -142,8 +142,7 @@ __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *pan
       __syncthreads();
       load_unit_panel(shared.unit, x, sizes, chunk, scale, first + panel, columns);
       load_weights(shared.weight, weight + panel, width, sizes.rank, columns, 1.0f);
-      if (pass == 1)
-        load_tile(panel_tile, rows_of(direct, chunk, sizes.entity(), first + panel, columns));
+      if (pass == 1) load_tile(panel_tile, rows_of(direct, chunk, sizes.entity(), first + panel, columns));
       finish_loads();
       unit.load(shared.unit);
       product.clear();
@@ -175,9 +174,9 @@ __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *pan
 // dx [B,T,H·(2S+K+V)], rows 3 and 4 of dcontrols [B,T,5,H], and partial sums of the weights' gradients.
 template <class T>
 __device__ __forceinline__ void addresses_backward(const T *x, const float *controls, const Transport &weights,
-                                                   const Sizes &sizes, bool query_norm, const float *ds, const float *dq,
-                                                   const float *dd, const T *dr, T *dx, float *dcontrols,
-                                                   float *partials) {
+                                                   const Sizes &sizes, bool query_norm, const float *ds,
+                                                   const float *dq, const float *dd, const T *dr, T *dx,
+                                                   float *dcontrols, float *partials) {
   const int groups = groups_of(sizes);
   const int64_t state = blockIdx.x / groups;
   const int first_chunk = blockIdx.x % groups * CHUNKS_PER_GROUP;
@@ -230,8 +229,8 @@ __device__ __forceinline__ void addresses_backward(const T *x, const float *cont
     __syncthreads();
     dz.load(dz_value_tile);
     dz.store(shared.z);
-    block_backward(shared, panel_tile, x, sizes, chunk, weights.a_value + head * rank * sizes.value,
-                   shared.value_scale, sizes.key, sizes.value, dr, dx, partial.a_value, is_first);
+    block_backward(shared, panel_tile, x, sizes, chunk, weights.a_value + head * rank * sizes.value, shared.value_scale,
+                   sizes.key, sizes.value, dr, dx, partial.a_value, is_first);
   }
 }
 
@@ -244,7 +243,8 @@ __device__ __forceinline__ void transport_gradients(const float *partials, const
   if (i >= elements * sizes.heads) return;
   const int64_t head = i / elements, at = i % elements;
   const int groups = groups_of(sizes);
-  const int64_t key = static_cast<int64_t>(sizes.rank) * sizes.key, value = static_cast<int64_t>(sizes.rank) * sizes.value;
+  const int64_t key = static_cast<int64_t>(sizes.rank) * sizes.key,
+                value = static_cast<int64_t>(sizes.rank) * sizes.value;
   float sum = 0.0f;
   for (int64_t row = 0; row < sizes.batch; ++row)
     for (int64_t group = 0; group < groups; ++group)

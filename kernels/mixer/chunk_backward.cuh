@@ -22,8 +22,8 @@ namespace mixer {
 // What entity_backward leaves for address_backward.
 template <class T>
 struct EntityGradients {
-  T *dr, *u;        // [B,H,N,64,D]: the entity's direct gradient, and U
-  float *per_token; // [B,H,N,slices,2,64]: each slice's share of dg and of its block's dβ
+  T *dr, *u;         // [B,H,N,64,D]: the entity's direct gradient, and U
+  float *per_token;  // [B,H,N,slices,2,64]: each slice's share of dg and of its block's dβ
 
   __device__ __forceinline__ float *share(const Sizes &sizes, const Chunk &chunk, int slice) const {
     return per_token + (chunk.idx * sizes.slices() + slice) * 2 * CHUNK;

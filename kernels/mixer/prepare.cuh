@@ -18,18 +18,18 @@ namespace mixer {
 // What prepare writes; all [B,H,N,…].
 template <class T>
 struct Prepared {
-  T *w;       // [2,64,S]: W_K, W_V
-  T *u0;      // [PARTS,64,D]; may be null
-  T *b;       // [PARTS,64,64]
-  T *m;       // [PARTS,64,64]; null unless backward will run
-  T *n;       // [2,PARTS,64,64]: N_K, N_V; null unless backward will run
+  T *w;   // [2,64,S]: W_K, W_V
+  T *u0;  // [PARTS,64,D]; may be null
+  T *b;   // [PARTS,64,64]
+  T *m;   // [PARTS,64,64]; null unless backward will run
+  T *n;   // [2,PARTS,64,64]: N_K, N_V; null unless backward will run
   Decays decays;
 };
 
 // Controls of a chunk's tokens in shared memory. A token past the last one decays nothing and writes nothing.
 struct ChunkControls {
-  double *cumulative;           // [64]: g
-  float *beta_key, *beta_value; // [64]
+  double *cumulative;            // [64]: g
+  float *beta_key, *beta_value;  // [64]
 
   static constexpr size_t BYTES = TILE * (sizeof(double) + 2 * sizeof(float));
   __device__ __forceinline__ explicit ChunkControls(SharedCursor &shared) {
@@ -97,7 +97,8 @@ __device__ __forceinline__ void invert_column(const float *m, const float *beta,
 
 template <class T>
 constexpr size_t prepare_shared_bytes() {
-  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> + (3 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
+  return ChunkControls::BYTES + sizeof(float) * TILE_ELEMENTS<float> +
+         (3 * PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 template <class T>
@@ -155,7 +156,6 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
     const double g = gates.cumulative[threadIdx.x];
     out.decays.gamma(chunk)[threadIdx.x] = expf(static_cast<float>(g));
     out.decays.tail(chunk)[threadIdx.x] = expf(static_cast<float>(gates.cumulative[CHUNK - 1] - g));
-    out.decays.sums(chunk)[threadIdx.x] = g;
   }
   __syncthreads();
   if (out.n != nullptr) {
@@ -209,8 +209,7 @@ __device__ __forceinline__ void prepare(const T *x, const float *controls, const
     product.store(out_tile);
     T *u0 = out.u0 + chunk.idx * PARTS<T> * CHUNK * sizes.entity() + slice.first;
     copy_rows_out(out_tile.high, u0, sizes.entity(), CHUNK, slice.columns);
-    if (PARTS<T> == 2)
-      copy_rows_out(out_tile.low, u0 + CHUNK * sizes.entity(), sizes.entity(), CHUNK, slice.columns);
+    if (PARTS<T> == 2) copy_rows_out(out_tile.low, u0 + CHUNK * sizes.entity(), sizes.entity(), CHUNK, slice.columns);
   }
 }
 

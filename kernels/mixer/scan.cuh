@@ -1,6 +1,6 @@
 // The walk over a head's chunks, and the walk back with the gradient of the state.
 //
-// One block a (row, head, slice of at most 64 columns of the entity, 32 where S > 192); the slice of the state stays in shared
+// One block a (row, head, slice of at most `width` columns of the entity: 16, 32 or 64); the slice of the state stays in shared
 // memory. Per chunk, forward, from E0 to E1:
 //
 //   U = U0 − W E0        Y = γ ⊙ Q E0 + B U        E1 = γ_C E0 + Dᵀ (tail ⊙ U)
@@ -26,14 +26,13 @@ struct StateSlice {
   static __host__ __device__ constexpr int pitch_of(int width, size_t element) {
     return width + static_cast<int>(16 / element);
   }
-  static constexpr size_t bytes(const Sizes &sizes) {
-    const size_t rows = tiles_of(sizes.address) * TILE, width = sizes.scan_width();
+  static constexpr size_t bytes(const Sizes &sizes, int width) {
+    const size_t rows = tiles_of(sizes.address) * TILE;
     return rows * (sizeof(float) * pitch_of(width, 4) + (PARTS<T> == 2 ? sizeof(T) * pitch_of(width, sizeof(T)) : 0));
   }
 
-  __device__ __forceinline__ StateSlice(SharedCursor &shared, const Sizes &sizes)
-      : address(sizes.address), width(sizes.scan_width()), exact_pitch(pitch_of(width, 4)),
-        pitch(pitch_of(width, sizeof(T))) {
+  __device__ __forceinline__ StateSlice(SharedCursor &shared, const Sizes &sizes, int width)
+      : address(sizes.address), width(width), exact_pitch(pitch_of(width, 4)), pitch(pitch_of(width, sizeof(T))) {
     exact = shared.take<float>(tiles_of(address) * TILE * exact_pitch);
     if constexpr (PARTS<T> == 2) {
       operand = shared.take<T>(tiles_of(address) * TILE * pitch);
@@ -43,7 +42,9 @@ struct StateSlice {
   }
   __device__ __forceinline__ const T *rows_from(int row) const { return operand + row * pitch; }
   // 64 rows of it as the right operand of a product.
-  __device__ __forceinline__ Operand<T, false, false> panel(int idx) const { return plain(rows_from(idx * TILE), pitch); }
+  __device__ __forceinline__ Operand<T, false, false> panel(int idx) const {
+    return plain(rows_from(idx * TILE), pitch);
+  }
 
   // 64 rows ← factor·rows + change, each warp its own.
   __device__ __forceinline__ void update(int idx, float factor, const Accumulator &change) const {
@@ -91,8 +92,8 @@ struct StateSlice {
 
 // The state, the ring of tiles, and a tile and a split tile that stay over several steps.
 template <class T>
-constexpr size_t scan_shared_bytes(const Sizes &sizes) {
-  return StateSlice<T>::bytes(sizes) + (TILES_AHEAD<T> + 1 + PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
+constexpr size_t scan_shared_bytes(const Sizes &sizes, int width) {
+  return StateSlice<T>::bytes(sizes, width) + (TILES_AHEAD<T> + 1 + PARTS<T> + 1) * sizeof(T) * TILE_ELEMENTS<T>;
 }
 
 // A lane's share of a chunk's decays.
@@ -109,16 +110,16 @@ struct LaneDecays {
 // chunk, chunk_states [B,H,N,S,D]. initial_state [B,H,S,D] is zero when null.
 template <class T>
 __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &prepared, const float *norms,
-                                     const float *initial_state, const Sizes &sizes, T *y, float *final_state,
-                                     T *chunk_states, float *address_norm) {
-  const int slices = sizes.slices(sizes.scan_width()), slice_idx = blockIdx.x % slices;
+                                     const float *initial_state, const Sizes &sizes, int width, T *y,
+                                     float *final_state, T *chunk_states, float *address_norm) {
+  const int slices = sizes.slices(width), slice_idx = blockIdx.x % slices;
   const int64_t head_idx = blockIdx.x / slices;
-  const Slice slice(sizes, slice_idx, sizes.scan_width());
+  const Slice slice(sizes, slice_idx, width);
   const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
   const int chunks = sizes.chunks();
 
   SharedCursor cursor = {shared_memory()};
-  const StateSlice<T> state(cursor, sizes);
+  const StateSlice<T> state(cursor, sizes, width);
   const Split<T> u_tile = take_split<T>(cursor);  // U, then tail ⊙ U
   T *const y_tile = cursor.take<T>(TILE_ELEMENTS<T>);
   T *ring = cursor.take<T>(0);
@@ -172,8 +173,7 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     product.clear();
     for (int panel = 0; panel < panels; ++panel) {
       const T *queries = tiles.next();
-      multiply_add(product, plain(queries), state.panel(panel), slice.columns,
-                   min(TILE, address - panel * TILE));
+      multiply_add(product, plain(queries), state.panel(panel), slice.columns, min(TILE, address - panel * TILE));
     }
     product.scale_rows(decays.gamma);
     multiply_add(product, plain(tiles.next()), plain(u_tile), slice.columns, CHUNK);
@@ -204,17 +204,17 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
 // chunk_gradients [B,H,N,S,D], and that of the initial state, dinitial_state [B,H,S,D].
 template <class T>
 __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prepared<T> &prepared, const T *dy,
-                                              const float *dfinal_state, const Sizes &sizes, T *chunk_gradients,
-                                              float *dinitial_state) {
-  const int slices = sizes.slices(sizes.scan_width());
+                                              const float *dfinal_state, const Sizes &sizes, int width,
+                                              T *chunk_gradients, float *dinitial_state) {
+  const int slices = sizes.slices(width);
   const int64_t head_idx = blockIdx.x / slices;
-  const Slice slice(sizes, blockIdx.x % slices, sizes.scan_width());
+  const Slice slice(sizes, blockIdx.x % slices, width);
   const int address = sizes.address, entity = sizes.entity(), panels = tiles_of(address);
   const int chunks = sizes.chunks();
 
   SharedCursor cursor = {shared_memory()};
-  const StateSlice<T> dstate(cursor, sizes);
-  const Split<T> du_tile = take_split<T>(cursor);  // −dU
+  const StateSlice<T> dstate(cursor, sizes, width);
+  const Split<T> du_tile = take_split<T>(cursor);       // −dU
   T *const dy_tile = cursor.take<T>(TILE_ELEMENTS<T>);  // dY, then γ ⊙ dY
   T *ring = cursor.take<T>(0);
 
@@ -260,8 +260,7 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
         dy_rows.scale_rows(decays.gamma);
         dy_rows.store(dy_tile);
       }
-      multiply_add(product, plain(write), dstate.panel(panel), slice.columns,
-                   min(TILE, address - panel * TILE));
+      multiply_add(product, plain(write), dstate.panel(panel), slice.columns, min(TILE, address - panel * TILE));
     }
     // −dU, so that what follows is a sum.
 #pragma unroll

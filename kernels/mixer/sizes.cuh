@@ -28,8 +28,9 @@ struct Sizes {
   __host__ __device__ constexpr int slices(int width = TILE) const {
     return (key + width - 1) / width + (value + width - 1) / width;
   }
-  // Columns of a slice in the scans: as many as leave room in shared memory for their S rows of state.
-  __host__ __device__ constexpr int scan_width() const { return address > 192 ? TILE / 2 : TILE; }
+  // The widest slice of the scans, whose S rows of state must fit in shared memory; 32 and 16 give the same bits from
+  // more blocks, for calls with few rows and heads.
+  __host__ __device__ constexpr int most_scan_width() const { return address > 192 ? TILE / 2 : TILE; }
   __host__ __device__ constexpr int64_t states() const { return static_cast<int64_t>(batch) * heads; }
   __host__ __device__ constexpr int64_t all_chunks() const { return states() * chunks(); }
   __host__ __device__ constexpr int64_t state_elements() const { return static_cast<int64_t>(address) * entity(); }
@@ -38,9 +39,8 @@ struct Sizes {
     return static_cast<int64_t>(rank) * (key + value + address);
   }
   __host__ __device__ constexpr bool supported() const {
-    return address % 16 == 0 && key % 8 == 0 && value % 8 == 0 && address > 0 && key > 0 &&
-           value > 0 && rank > 0 && address <= MOST_WIDTH && key <= MOST_WIDTH && value <= MOST_WIDTH &&
-           rank <= MOST_RANK;
+    return address % 16 == 0 && key % 8 == 0 && value % 8 == 0 && address > 0 && key > 0 && value > 0 && rank > 0 &&
+           address <= MOST_WIDTH && key <= MOST_WIDTH && value <= MOST_WIDTH && rank <= MOST_RANK;
   }
 };
 
@@ -66,8 +66,12 @@ struct Chunk {
   int first_token, tokens;
 
   __device__ __forceinline__ Chunk(const Sizes &sizes, int64_t state, int number)
-      : idx(state * sizes.chunks() + number), state(state), row(static_cast<int>(state / sizes.heads)),
-        head(static_cast<int>(state % sizes.heads)), number(number), first_token(number * CHUNK),
+      : idx(state * sizes.chunks() + number),
+        state(state),
+        row(static_cast<int>(state / sizes.heads)),
+        head(static_cast<int>(state % sizes.heads)),
+        number(number),
+        first_token(number * CHUNK),
         tokens(min(CHUNK, sizes.tokens - number * CHUNK)) {}
   __device__ __forceinline__ Chunk(const Sizes &sizes, int64_t idx)
       : Chunk(sizes, idx / sizes.chunks(), static_cast<int>(idx % sizes.chunks())) {}
@@ -143,12 +147,10 @@ __device__ __forceinline__ Matrix<T> state_of(const T *states, const Sizes &size
 
 // The decays of all chunks.
 struct Decays {
-  float *gamma_tail;   // [B,H,N,2,64]: γ_t = e^{g_t}, tail_t = e^{g_C − g_t}
-  double *cumulative;  // [B,H,N,64]: g_t = Σ_{i≤t} log α_i within the chunk
+  float *gamma_tail;  // [B,H,N,2,64]: γ_t = e^{g_t}, tail_t = e^{g_C − g_t}
 
   __device__ __forceinline__ float *gamma(const Chunk &chunk) const { return gamma_tail + chunk.idx * 2 * CHUNK; }
   __device__ __forceinline__ float *tail(const Chunk &chunk) const { return gamma(chunk) + CHUNK; }
-  __device__ __forceinline__ double *sums(const Chunk &chunk) const { return cumulative + chunk.idx * CHUNK; }
 };
 
 }  // namespace mixer

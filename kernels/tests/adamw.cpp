@@ -20,8 +20,11 @@ void test_update(unsigned seed) {
   const double step = 3;
   std::vector<Tensor> tensors;
   for (int elements : {1, 63, 1000, 8192, 8193, 20000}) {
-    Tensor tensor = {random.normals<float>(elements), random.normals<float>(elements, 0.1), {},
-                     random.normals<float>(elements), elements % 2 == 0 ? 0.1 : 0.0};
+    Tensor tensor = {random.normals<float>(elements),
+                     random.normals<float>(elements, 0.1),
+                     {},
+                     random.normals<float>(elements),
+                     elements % 2 == 0 ? 0.1 : 0.0};
     for (double m : tensor.m) tensor.v.push_back(check::rounded<float>(m * m + 1e-3));
     tensors.push_back(tensor);
   }
@@ -49,9 +52,12 @@ void test_update(unsigned seed) {
     table.push_back({data[0], data[1], data[2], data[3], table.empty() ? nullptr : copies.back()->data(), elements,
                      static_cast<float>(lr * tensor.weight_decay)});
   }
-  const AdamwConstants constants = {static_cast<float>(beta1), static_cast<float>(1.0 - beta1),
-                                    static_cast<float>(beta2), static_cast<float>(1.0 - beta2),
-                                    static_cast<float>(eps), static_cast<float>(lr / (1.0 - std::pow(beta1, step))),
+  const AdamwConstants constants = {static_cast<float>(beta1),
+                                    static_cast<float>(1.0 - beta1),
+                                    static_cast<float>(beta2),
+                                    static_cast<float>(1.0 - beta2),
+                                    static_cast<float>(eps),
+                                    static_cast<float>(lr / (1.0 - std::pow(beta1, step))),
                                     static_cast<float>(1.0 / (1.0 - std::pow(beta2, step)))};
   const int64_t count = parts.size();
   Buffer<double> sums(count), norm(1);

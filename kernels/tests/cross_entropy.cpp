@@ -13,8 +13,7 @@ void test(unsigned seed, int tokens, int vocabulary, double z_loss, double sprea
   Random random(seed);
   const Numbers logits_in = random.normals<float>(static_cast<size_t>(tokens) * vocabulary, spread);
   Numbers targets_in;
-  for (int t = 0; t < tokens; ++t)
-    targets_in.push_back(t % 5 == 3 ? cross_entropy::IGNORE : random.below(vocabulary));
+  for (int t = 0; t < tokens; ++t) targets_in.push_back(t % 5 == 3 ? cross_entropy::IGNORE : random.below(vocabulary));
   tape::nodes.clear();
   const Vars logits = tape::inputs(logits_in);
   Vars objectives;
@@ -33,13 +32,13 @@ void test(unsigned seed, int tokens, int vocabulary, double z_loss, double sprea
     losses_want.push_back(loss.value);
     objectives.push_back(loss + lse * lse * z_loss);
   }
-  const Numbers gradient_want = tape::gradient_of(tape::gradients(objectives, Numbers(objectives.size(), SCALE)), logits);
+  const Numbers gradient_want =
+      tape::gradient_of(tape::gradients(objectives, Numbers(objectives.size(), SCALE)), logits);
 
   Buffer<float> logits_buffer(logits_in), losses(tokens), losses_alone(tokens);
   Buffer<uint32_t> targets(targets_in);
-  launch(tokens, cross_entropy::THREADS, 0, [&] {
-    cross_entropy_loss(logits_buffer.data(), targets.data(), losses_alone.data(), vocabulary);
-  });
+  launch(tokens, cross_entropy::THREADS, 0,
+         [&] { cross_entropy_loss(logits_buffer.data(), targets.data(), losses_alone.data(), vocabulary); });
   launch(tokens, cross_entropy::THREADS, 0, [&] {
     constexpr auto gradient = sizeof(T) == 2 ? cross_entropy_gradient_bf16 : cross_entropy_gradient_f32;
     gradient(logits_buffer.data(), targets.data(), SCALE, static_cast<float>(z_loss), losses.data(), vocabulary);
@@ -62,10 +61,10 @@ void test_nan() {
     Buffer<float> logits(Numbers(2 * vocabulary, 1.0)), losses(2);
     Buffer<uint32_t> targets(Numbers{5.0, 5.0});
     check::set_nan(logits.data()[place]);
-    launch(2, cross_entropy::THREADS, 0, [&] {
-      cross_entropy_loss(logits.data(), targets.data(), losses.data(), vocabulary);
-    });
-    check::expect(std::isnan(losses.data()[0]) && std::isfinite(losses.data()[1]), "a NaN logit reaches its loss alone");
+    launch(2, cross_entropy::THREADS, 0,
+           [&] { cross_entropy_loss(logits.data(), targets.data(), losses.data(), vocabulary); });
+    check::expect(std::isnan(losses.data()[0]) && std::isfinite(losses.data()[1]),
+                  "a NaN logit reaches its loss alone");
   }
 }
 

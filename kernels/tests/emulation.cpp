@@ -26,31 +26,41 @@ int outcome(Kernel &&kernel) {
 
 void test_faults() {
   check::expect(outcome([] { __syncthreads(); }) == 0, "a sound kernel passes");
-  check::expect(outcome([] { if (threadIdx.x < 40) __syncthreads(); }) == REPORTED, "a barrier that some threads skip");
+  check::expect(outcome([] {
+                  if (threadIdx.x < 40) __syncthreads();
+                }) == REPORTED,
+                "a barrier that some threads skip");
   check::expect(outcome([] {
                   if (threadIdx.x < 32) {
                     __syncthreads();
                   } else {
                     __syncthreads();
                   }
-                }) == REPORTED, "two barriers that look like one");
-  check::expect(outcome([] { if (lane_idx() < 16) warp_sum(1.0f); }) == REPORTED, "a shuffle that half a warp skips");
+                }) == REPORTED,
+                "two barriers that look like one");
+  check::expect(outcome([] {
+                  if (lane_idx() < 16) warp_sum(1.0f);
+                }) == REPORTED,
+                "a shuffle that half a warp skips");
   check::expect(outcome([] {
                   if (lane_idx() == 3) {
                     __shfl_up_sync(ALL_LANES, 1, 1);
                   } else {
                     __shfl_xor_sync(ALL_LANES, 1, 1);
                   }
-                }) == REPORTED, "lanes in different shuffles");
+                }) == REPORTED,
+                "lanes in different shuffles");
   check::expect(outcome([] { __shfl_sync(0x0000ffffu, 1, 0); }) == REPORTED, "a lane outside its mask");
   check::expect(outcome([] {
                   if (threadIdx.x == 0) return;
                   __syncthreads();
-                }) == REPORTED, "a barrier after a thread has returned");
+                }) == REPORTED,
+                "a barrier after a thread has returned");
   check::expect(outcome([] {
                   uint32_t registers[4];
                   ldmatrix_x4<false>(registers, shared_memory() + 8);
-                }) == REPORTED, "a matrix row that is not aligned");
+                }) == REPORTED,
+                "a matrix row that is not aligned");
   check::expect(outcome([] { copy_async(shared_memory() + blockDim.x / 16, shared_memory(), true); }) == REPORTED,
                 "an asynchronous copy that is not aligned");
 }
@@ -118,8 +128,10 @@ void test_copies() {
 void test_product() {
   check::Random random(1);
   float a[16][16], b[16][8];
-  for (auto &row : a) for (float &x : row) x = static_cast<float>(check::rounded<bf16>(random.normal()));
-  for (auto &row : b) for (float &x : row) x = static_cast<float>(check::rounded<bf16>(random.normal()));
+  for (auto &row : a)
+    for (float &x : row) x = static_cast<float>(check::rounded<bf16>(random.normal()));
+  for (auto &row : b)
+    for (float &x : row) x = static_cast<float>(check::rounded<bf16>(random.normal()));
   std::vector<double> got(128), want(128, 0.0);
   emulation::launch(dim3(1), dim3(32), 1024, [&] {
     auto *a_rows = reinterpret_cast<bf16 *>(shared_memory()), *b_rows = a_rows + 256;  // [16,16] each

@@ -15,11 +15,11 @@ struct Launch {
 };
 
 template <class T>
-std::vector<Launch> mixer_launches(const mixer::Sizes &sizes) {
+std::vector<Launch> mixer_launches(const mixer::Sizes &sizes, int width) {
   return {{"mixer_addresses", TILE_THREADS, mixer::addresses_shared_bytes<T>(sizes)},
           {"mixer_prepare", TILE_THREADS, mixer::prepare_shared_bytes<T>()},
-          {"mixer_scan", TILE_THREADS, mixer::scan_shared_bytes<T>(sizes)},
-          {"mixer_scan_backward", TILE_THREADS, mixer::scan_shared_bytes<T>(sizes)},
+          {"mixer_scan", TILE_THREADS, mixer::scan_shared_bytes<T>(sizes, width)},
+          {"mixer_scan_backward", TILE_THREADS, mixer::scan_shared_bytes<T>(sizes, width)},
           {"mixer_entity_backward", TILE_THREADS, mixer::entity_backward_shared_bytes<T>()},
           {"mixer_address_backward", TILE_THREADS, mixer::address_backward_shared_bytes<T>()},
           {"mixer_addresses_backward", TILE_THREADS, mixer::addresses_backward_shared_bytes<T>(sizes)}};
@@ -27,10 +27,29 @@ std::vector<Launch> mixer_launches(const mixer::Sizes &sizes) {
 
 template <class T>
 void print_table(const char *suffix) {
-  for (const Launch &launch : mixer_launches<T>({1, 64, 1, 64, 64, 64, 16}))
+  for (const Launch &launch : mixer_launches<T>({1, 64, 1, 64, 64, 64, 16}, 64))
     std::printf("%s_%s %d %zu\n", launch.kernel, suffix, launch.threads, launch.shared_bytes);
   for (const char *norm : {"rms_norm", "gated_norm"})
     std::printf("%s_backward_%s %d %zu\n", norm, suffix, ROW_THREADS, row_backward_shared_bytes(1024));
+}
+
+// The lines of bytes in mixer.cu, which launchers in other languages go by.
+template <class T>
+void test_formulas(const mixer::Sizes &sizes, int width) {
+  const bool is_bf16 = sizeof(T) == 2;
+  const size_t tile = is_bf16 ? 9216 : 17408, S = sizes.address, panels = (S + 63) / 64;
+  const size_t addresses = 256 * (S + 4) + 512 + (is_bf16 ? 6 : 3) * tile;
+  const size_t scan = 64 * panels * (is_bf16 ? 6 * width + 32 : 4 * width + 16) + (is_bf16 ? 6 : 4) * tile;
+  const size_t want[] = {addresses,
+                         18432 + (is_bf16 ? 7 : 4) * tile,
+                         scan,
+                         scan,
+                         1280 + (is_bf16 ? 8 : 5) * tile,
+                         (is_bf16 ? 9 : 7) * tile,
+                         addresses + (is_bf16 ? 3 : 2) * tile};
+  const std::vector<Launch> launches = mixer_launches<T>(sizes, width);
+  for (size_t i = 0; i < launches.size(); ++i)
+    check::expect(launches[i].shared_bytes == want[i], std::string(launches[i].kernel) + ": bytes as in mixer.cu");
 }
 
 template <class T>
@@ -40,9 +59,11 @@ void test_shared_memory() {
       for (int rank : {1, 16, 64}) {
         const mixer::Sizes sizes = {1, 64, 1, address, width, width, rank};
         check::expect(sizes.supported(), "sizes from 16 to 256 in steps of 16 are supported");
-        for (const Launch &launch : mixer_launches<T>(sizes))
+        for (const Launch &launch : mixer_launches<T>(sizes, sizes.most_scan_width()))
           check::expect(launch.shared_bytes <= MOST_SHARED_BYTES,
                         std::string(launch.kernel) + " fits at S = " + std::to_string(address));
+        for (int scan_width = 16; scan_width <= sizes.most_scan_width(); scan_width *= 2)
+          test_formulas<T>(sizes, scan_width);
       }
   check::expect(row_backward_shared_bytes(MOST_ROW_WIDTH) <= MOST_SHARED_BYTES, "the widest norm fits");
 }
@@ -63,7 +84,8 @@ void test_offsets() {
   check::expect(chunk.row == 63 && chunk.head == 15 && chunk.first_token == 131008, "the last chunk's place");
   const float *const base = nullptr;
   auto offset = [&](const float *pointer) {
-    return static_cast<int64_t>((reinterpret_cast<uintptr_t>(pointer) - reinterpret_cast<uintptr_t>(base)) / sizeof(float));
+    return static_cast<int64_t>((reinterpret_cast<uintptr_t>(pointer) - reinterpret_cast<uintptr_t>(base)) /
+                                sizeof(float));
   };
   const int64_t tokens = 64LL * 131072, first_token = tokens - 64;
   check::expect(offset(mixer::inputs_of(base, sizes, chunk, 0, 16).data) == (first_token * 16 + 15) * 256, "x");

@@ -77,21 +77,32 @@ Case golden_case(const std::string &path, Results &wanted) {
   const std::vector<const char *> reads = {"q0", "s_raw", "k", "v"};
   const std::vector<const char *> controls = {"log_alpha", "beta_k", "beta_v", "rho", "lambda"};
   Case out;
-  out.sizes = {1, file.at("q0").shape[0], 1, file.at("q0").shape[1], file.at("A_K").shape[1], file.at("A_V").shape[1],
-               file.at("A_K").shape[0], false};
-  out.inputs = {joined("", reads), joined("", controls), values("A_K"), values("A_V"), values("C"), values("E0"),
+  out.sizes = {1,
+               file.at("q0").shape[0],
+               1,
+               file.at("q0").shape[1],
+               file.at("A_K").shape[1],
+               file.at("A_V").shape[1],
+               file.at("A_K").shape[0],
+               false};
+  out.inputs = {joined("", reads),
+                joined("", controls),
+                values("A_K"),
+                values("A_V"),
+                values("C"),
+                values("E0"),
                 std::vector<uint8_t>(out.sizes.tokens, 0)};
   out.dy = values("dy");
   out.dfinal = values("dE_T");
   wanted.outputs = {values("y"), values("E_T"), {}};
-  wanted.gradients = {joined("grad.", reads), joined("grad.", controls), values("grad.A_K"), values("grad.A_V"),
-                      values("grad.C"), values("grad.E0")};
+  wanted.gradients = {joined("grad.", reads), joined("grad.", controls), values("grad.A_K"),
+                      values("grad.A_V"),     values("grad.C"),          values("grad.E0")};
   return out;
 }
 
-const char *const GOLDEN[] = {"one_token",     "ragged",         "two_chunks", "long",
-                              "strong_decay",  "document_reset", "no_decay",   "repeated_address_full_write",
-                              "gdn_endpoint",  "rcqp_endpoint"};
+const char *const GOLDEN[] = {"one_token",    "ragged",         "two_chunks", "long",
+                              "strong_decay", "document_reset", "no_decay",   "repeated_address_full_write",
+                              "gdn_endpoint", "rcqp_endpoint"};
 
 // The reference and the f32 kernels against the files themselves; the bf16 kernels against the reference
 // on the files' inputs rounded to bf16, since what that rounding changes is not the kernels' error.
@@ -175,27 +186,39 @@ void test_long() {
   check::close("f32 T65637 state", forward.final_state.values(), wanted.outputs.state, tolerance);
 }
 
-// Another order of threads, or of copies, must not change a bit.
+void same_results(const std::string &name, const Results &got, const Results &want) {
+  check::same_bits(name + " y", got.outputs.y, want.outputs.y);
+  check::same_bits(name + " state", got.outputs.state, want.outputs.state);
+  check::same_bits(name + " dx", got.gradients.x, want.gradients.x);
+  check::same_bits(name + " dcontrols", got.gradients.controls, want.gradients.controls);
+  check::same_bits(name + " dA_K", got.gradients.a_key, want.gradients.a_key);
+  check::same_bits(name + " dA_V", got.gradients.a_value, want.gradients.a_value);
+  check::same_bits(name + " dC", got.gradients.c, want.gradients.c);
+  check::same_bits(name + " dE0", got.gradients.state, want.gradients.state);
+}
+
+// Another order of threads or of copies, narrower slices of the scans, or no saved states must not change a bit.
 template <class T>
-void test_schedules() {
+void test_same_bits() {
   const reference::Sizes sizes = {1, 130, 1, 80, 16, 72, 20, true};
   const Case one = random_case<T>(sizes, 3, 0.03);
-  auto run = [&](unsigned seed) {
+  auto run = [&](unsigned seed, mixer_test::Options options) {
     emulation::schedule.seed = seed;
-    return mixer_test::run<T>(one.sizes, one.inputs, one.dy, one.dfinal);
+    return mixer_test::run<T>(one.sizes, one.inputs, one.dy, one.dfinal, 0.0, {}, options);
   };
-  const Results first = run(0);
-  for (unsigned seed = 1; seed < 6; ++seed) {
-    const Results other = run(seed);
-    const std::string name = std::string(check::type_name<T>()) + " schedule " + std::to_string(seed);
-    check::same_bits(name + " y", other.outputs.y, first.outputs.y);
-    check::same_bits(name + " state", other.outputs.state, first.outputs.state);
-    check::same_bits(name + " dx", other.gradients.x, first.gradients.x);
-    check::same_bits(name + " dcontrols", other.gradients.controls, first.gradients.controls);
-    check::same_bits(name + " dC", other.gradients.c, first.gradients.c);
-    check::same_bits(name + " dE0", other.gradients.state, first.gradients.state);
-  }
+  const Results first = run(0, {});
+  const std::string type = check::type_name<T>();
+  for (unsigned seed = 1; seed < 6; ++seed)
+    same_results(type + " schedule " + std::to_string(seed), run(seed, {}), first);
   emulation::schedule.seed = 0;
+  for (int width : {16, 32}) {
+    const Results other = run(0, {width, true});
+    const std::string name = type + " slices of " + std::to_string(width);
+    same_results(name, other, first);
+  }
+  mixer_test::Call<T> call(one.sizes, one.inputs, {}, {0, false});
+  mixer_test::Forward<T> forward(call);
+  check::same_bits(type + " y without saved states", forward.y.values(), first.outputs.y);
 }
 
 template <class T>
@@ -236,7 +259,7 @@ int main(int argc, char **argv) {
   test_decays<float>();
   test_decays<bf16>();
   test_long();
-  test_schedules<float>();
-  test_schedules<bf16>();
+  test_same_bits<float>();
+  test_same_bits<bf16>();
   return check::finish("mixer");
 }

@@ -151,13 +151,11 @@ class Head {
     token.soft = 1.0 / std::sqrt(1.0 + dot(token.c.data(), token.c.data(), S));
     for (int i = 0; i < S; ++i) token.b.push_back(token.c[i] * token.soft);
     token.along = dot(token.s.data(), token.b.data(), S);
-    for (int i = 0; i < S; ++i)
-      token.d.push_back(token.s[i] + control(t, 3) * (token.b[i] - token.along * token.s[i]));
+    for (int i = 0; i < S; ++i) token.d.push_back(token.s[i] + control(t, 3) * (token.b[i] - token.along * token.s[i]));
     token.norm = std::sqrt(dot(token.d.data(), token.d.data(), S));
     for (int i = 0; i < S; ++i) token.a.push_back(token.d[i] / token.norm);
     token.overlap = dot(token.q0.data(), token.a.data(), S);
-    for (int i = 0; i < S; ++i)
-      token.q.push_back(token.q0[i] + control(t, 4) * (1.0 - token.overlap) * token.a[i]);
+    for (int i = 0; i < S; ++i) token.q.push_back(token.q0[i] + control(t, 4) * (1.0 - token.overlap) * token.a[i]);
     return token;
   }
 
@@ -251,8 +249,8 @@ class Head {
 };
 
 // Both passes over all rows and heads. `dy` and `dfinal` are shaped like y and the state.
-inline void mixer(const Sizes &sizes, const Inputs &inputs, const Numbers &dy, const Numbers &dfinal,
-                  Outputs &outputs, Gradients &gradients) {
+inline void mixer(const Sizes &sizes, const Inputs &inputs, const Numbers &dy, const Numbers &dfinal, Outputs &outputs,
+                  Gradients &gradients) {
   outputs.y.assign(dy.size(), 0.0);
   outputs.state.assign(dfinal.size(), 0.0);
   outputs.address_norm.assign(static_cast<size_t>(sizes.batch) * sizes.heads, 0.0);

@@ -19,17 +19,23 @@ struct Absent {
   bool state = false, dfinal = false, starts = false;
 };
 
+// How a launcher may run the same call: slices of the scans (0: the widest), and whether backward will follow.
+struct Options {
+  int scan_width = 0;
+  bool save = true;
+};
+
 template <class T>
 struct Kernels;
-#define KERNELS_OF(T, SUFFIX)                                                   \
-  template <>                                                                   \
-  struct Kernels<T> {                                                           \
-    static constexpr auto *addresses = mixer_addresses_##SUFFIX;                \
-    static constexpr auto *prepare = mixer_prepare_##SUFFIX;                    \
-    static constexpr auto *scan = mixer_scan_##SUFFIX;                          \
-    static constexpr auto *scan_backward = mixer_scan_backward_##SUFFIX;        \
-    static constexpr auto *entity_backward = mixer_entity_backward_##SUFFIX;    \
-    static constexpr auto *address_backward = mixer_address_backward_##SUFFIX;  \
+#define KERNELS_OF(T, SUFFIX)                                                      \
+  template <>                                                                      \
+  struct Kernels<T> {                                                              \
+    static constexpr auto *addresses = mixer_addresses_##SUFFIX;                   \
+    static constexpr auto *prepare = mixer_prepare_##SUFFIX;                       \
+    static constexpr auto *scan = mixer_scan_##SUFFIX;                             \
+    static constexpr auto *scan_backward = mixer_scan_backward_##SUFFIX;           \
+    static constexpr auto *entity_backward = mixer_entity_backward_##SUFFIX;       \
+    static constexpr auto *address_backward = mixer_address_backward_##SUFFIX;     \
     static constexpr auto *addresses_backward = mixer_addresses_backward_##SUFFIX; \
   };
 KERNELS_OF(float, f32)
@@ -44,11 +50,20 @@ struct Call {
   check::Buffer<float> controls, a_key, a_value, c, state;
   check::Buffer<uint8_t> starts;
   Absent absent;
+  Options options;
 
-  Call(const reference::Sizes &shape, const reference::Inputs &inputs, Absent absent)
+  Call(const reference::Sizes &shape, const reference::Inputs &inputs, Absent absent, Options options = {})
       : sizes{shape.batch, shape.tokens, shape.heads, shape.address, shape.key, shape.value, shape.rank},
-        query_norm(shape.query_norm), x(inputs.x), controls(inputs.controls), a_key(inputs.a_key),
-        a_value(inputs.a_value), c(inputs.c), state(inputs.state), starts(inputs.starts.size()), absent(absent) {
+        query_norm(shape.query_norm),
+        x(inputs.x),
+        controls(inputs.controls),
+        a_key(inputs.a_key),
+        a_value(inputs.a_value),
+        c(inputs.c),
+        state(inputs.state),
+        starts(inputs.starts.size()),
+        absent(absent),
+        options(options) {
     if (!sizes.supported()) throw std::runtime_error("sizes that the kernels do not take");
     std::copy(inputs.starts.begin(), inputs.starts.end(), starts.data());
   }
@@ -58,10 +73,12 @@ struct Call {
   int64_t heads() const { return sizes.states(); }
   // Rows of scratch: whole chunks of tokens.
   int64_t rows() const { return chunks() * mixer::CHUNK; }
-  int64_t scan_blocks() const { return heads() * sizes.slices(sizes.scan_width()); }
+  int scan_width() const { return options.scan_width == 0 ? sizes.most_scan_width() : options.scan_width; }
+  int64_t scan_blocks() const { return heads() * sizes.slices(scan_width()); }
+  size_t scan_bytes() const { return mixer::scan_shared_bytes<T>(sizes, scan_width()); }
 };
-#define SIZE_ARGUMENTS(call)                                                                                        \
-  (call).sizes.batch, (call).sizes.tokens, (call).sizes.heads, (call).sizes.address, (call).sizes.key,              \
+#define SIZE_ARGUMENTS(call)                                                                           \
+  (call).sizes.batch, (call).sizes.tokens, (call).sizes.heads, (call).sizes.address, (call).sizes.key, \
       (call).sizes.value, (call).sizes.rank
 
 constexpr int64_t SQUARE = TILE * TILE;
@@ -71,12 +88,15 @@ template <class T>
 struct Scratch {
   check::Buffer<T> s, q, d, w, b;
   check::Buffer<float> norms, gamma_tail;
-  check::Buffer<double> cumulative;
 
   explicit Scratch(const Call<T> &call)
-      : s(call.rows() * call.sizes.address), q(s.size()), d(s.size()), w(2 * s.size()),
-        b(call.chunks() * PARTS<T> * SQUARE), norms(call.chunks()), gamma_tail(2 * call.rows()),
-        cumulative(call.rows()) {}
+      : s(call.rows() * call.sizes.address),
+        q(s.size()),
+        d(s.size()),
+        w(2 * s.size()),
+        b(call.chunks() * PARTS<T> * SQUARE),
+        norms(call.chunks()),
+        gamma_tail(2 * call.rows()) {}
 
   // `u0`, or `m` and `n`, are null.
   void fill(Call<T> &call, T *u0, T *m, T *n) {
@@ -86,7 +106,7 @@ struct Scratch {
     });
     check::launch(call.chunks(), TILE_THREADS, mixer::prepare_shared_bytes<T>(), [&] {
       Kernels<T>::prepare(call.x.data(), call.controls.data(), call.starts_or_null(), s.data(), q.data(), d.data(),
-                          w.data(), u0, b.data(), m, n, gamma_tail.data(), cumulative.data(), SIZE_ARGUMENTS(call));
+                          w.data(), u0, b.data(), m, n, gamma_tail.data(), SIZE_ARGUMENTS(call));
     });
   }
 };
@@ -99,14 +119,16 @@ struct Forward {
   explicit Forward(Call<T> &call)
       : y(static_cast<int64_t>(call.sizes.batch) * call.sizes.tokens * call.sizes.heads * call.sizes.entity()),
         chunk_states(call.chunks() * call.sizes.state_elements()),
-        final_state(call.heads() * call.sizes.state_elements()), address_norm(call.heads()) {
+        final_state(call.heads() * call.sizes.state_elements()),
+        address_norm(call.heads()) {
     Scratch<T> scratch(call);
     check::Buffer<T> u0(call.rows() * PARTS<T> * call.sizes.entity());
     scratch.fill(call, u0.data(), nullptr, nullptr);
-    check::launch(call.scan_blocks(), TILE_THREADS, mixer::scan_shared_bytes<T>(call.sizes), [&] {
+    check::launch(call.scan_blocks(), TILE_THREADS, call.scan_bytes(), [&] {
       Kernels<T>::scan(scratch.q.data(), scratch.d.data(), scratch.w.data(), u0.data(), scratch.b.data(),
                        scratch.gamma_tail.data(), scratch.norms.data(), call.absent.state ? nullptr : call.state.data(),
-                       y.data(), final_state.data(), chunk_states.data(), address_norm.data(), SIZE_ARGUMENTS(call));
+                       y.data(), final_state.data(), call.options.save ? chunk_states.data() : nullptr,
+                       address_norm.data(), call.scan_width(), SIZE_ARGUMENTS(call));
     });
   }
   reference::Outputs values() { return {y.values(), final_state.values(), address_norm.values()}; }
@@ -128,10 +150,10 @@ reference::Gradients backward(Call<T> &call, check::Buffer<T> &chunk_states, con
   scratch.fill(call, nullptr, m.data(), n.data());
   Buffer<T> chunk_gradients(chunk_states.size());
   Buffer<float> dinitial(call.state.size());
-  launch(call.scan_blocks(), TILE_THREADS, mixer::scan_shared_bytes<T>(sizes), [&] {
+  launch(call.scan_blocks(), TILE_THREADS, call.scan_bytes(), [&] {
     Kernels<T>::scan_backward(scratch.q.data(), scratch.d.data(), scratch.w.data(), scratch.b.data(),
                               scratch.gamma_tail.data(), dy.data(), call.absent.dfinal ? nullptr : dfinal.data(),
-                              chunk_gradients.data(), dinitial.data(), SIZE_ARGUMENTS(call));
+                              chunk_gradients.data(), dinitial.data(), call.scan_width(), SIZE_ARGUMENTS(call));
   });
   Buffer<T> dr(rows * sizes.entity()), u(rows * sizes.entity());
   Buffer<float> per_token(rows * slices * 2);
@@ -143,11 +165,10 @@ reference::Gradients backward(Call<T> &call, check::Buffer<T> &chunk_states, con
   });
   Buffer<float> ds(rows * sizes.address), dq(ds.size()), dd(ds.size()), dcontrols(call.controls.size());
   launch(call.chunks(), TILE_THREADS, mixer::address_backward_shared_bytes<T>(), [&] {
-    Kernels<T>::address_backward(call.controls.data(), call.starts_or_null(), scratch.s.data(), scratch.q.data(),
-                                 scratch.d.data(), scratch.b.data(), m.data(), scratch.gamma_tail.data(),
-                                 chunk_states.data(), chunk_gradients.data(), dy.data(), dr.data(), u.data(),
-                                 per_token.data(), ds.data(), dq.data(), dd.data(), dcontrols.data(),
-                                 SIZE_ARGUMENTS(call));
+    Kernels<T>::address_backward(
+        call.controls.data(), call.starts_or_null(), scratch.s.data(), scratch.q.data(), scratch.d.data(),
+        scratch.b.data(), m.data(), scratch.gamma_tail.data(), chunk_states.data(), chunk_gradients.data(), dy.data(),
+        dr.data(), u.data(), per_token.data(), ds.data(), dq.data(), dd.data(), dcontrols.data(), SIZE_ARGUMENTS(call));
   });
   Buffer<T> dx(call.x.size());
   const int64_t groups = call.heads() * mixer::groups_of(sizes);
@@ -168,8 +189,8 @@ reference::Gradients backward(Call<T> &call, check::Buffer<T> &chunk_states, con
 
 template <class T>
 Results run(const reference::Sizes &shape, const reference::Inputs &inputs, const Numbers &dy, const Numbers &dfinal,
-            double sums = 0.0, Absent absent = {}) {
-  Call<T> call(shape, inputs, absent);
+            double sums = 0.0, Absent absent = {}, Options options = {}) {
+  Call<T> call(shape, inputs, absent, options);
   Forward<T> forward(call);
   return {forward.values(), backward(call, forward.chunk_states, dy, dfinal, sums)};
 }
@@ -209,9 +230,7 @@ inline void compare(const std::string &name, const reference::Sizes &sizes, cons
     return check::close(name + " dcontrols", got.gradients.controls, want.gradients.controls, allowed.gate_gradient);
   const char *gates[] = {"dlog_alpha", "dbeta_k", "dbeta_v", "drho", "dlambda"};
   for (int gate = 0; gate < 5; ++gate) {
-    auto cut = [&](const Numbers &x) {
-      return check::columns(x, 5 * sizes.heads, gate * sizes.heads, sizes.heads);
-    };
+    auto cut = [&](const Numbers &x) { return check::columns(x, 5 * sizes.heads, gate * sizes.heads, sizes.heads); };
     check::close(name + " " + gates[gate], cut(got.gradients.controls), cut(want.gradients.controls),
                  allowed.gate_gradient);
   }

@@ -20,7 +20,8 @@ template <class T>
 void test_rms_norm(unsigned seed, int rows, int width, bool has_residual) {
   Random random(seed);
   const size_t count = static_cast<size_t>(rows) * width;
-  const Numbers x_in = random.normals<T>(count), dy_in = random.normals<T>(count), residual_in = random.normals<T>(count);
+  const Numbers x_in = random.normals<T>(count), dy_in = random.normals<T>(count),
+                residual_in = random.normals<T>(count);
   const Numbers w_in = random.normals<float>(width);
   tape::nodes.clear();
   const Vars x = tape::inputs(x_in), w = tape::inputs(w_in);
@@ -36,16 +37,23 @@ void test_rms_norm(unsigned seed, int rows, int width, bool has_residual) {
   for (double &value : dw_want) value += 0.5;
 
   constexpr auto forward = [] {
-    if constexpr (sizeof(T) == 2) return rms_norm_forward_bf16; else return rms_norm_forward_f32;
+    if constexpr (sizeof(T) == 2)
+      return rms_norm_forward_bf16;
+    else
+      return rms_norm_forward_f32;
   }();
   constexpr auto backward = [] {
-    if constexpr (sizeof(T) == 2) return rms_norm_backward_bf16; else return rms_norm_backward_f32;
+    if constexpr (sizeof(T) == 2)
+      return rms_norm_backward_bf16;
+    else
+      return rms_norm_backward_f32;
   }();
   Buffer<T> x_buffer(x_in), dy(dy_in), residual(residual_in), y_buffer(count), dx(count);
   Buffer<float> weight(w_in), dweight(Numbers(width, 0.5));
   const int64_t blocks = row_backward_blocks(rows);
   Buffer<float> partials(blocks * width);
-  launch(row_blocks(rows), ROW_THREADS, 0, [&] { forward(x_buffer.data(), weight.data(), EPS, y_buffer.data(), rows, width); });
+  launch(row_blocks(rows), ROW_THREADS, 0,
+         [&] { forward(x_buffer.data(), weight.data(), EPS, y_buffer.data(), rows, width); });
   launch(blocks, ROW_THREADS, row_backward_shared_bytes(width), [&] {
     backward(x_buffer.data(), weight.data(), EPS, dy.data(), has_residual ? residual.data() : nullptr, dx.data(),
              partials.data(), rows, width);
@@ -61,7 +69,8 @@ template <class T>
 void test_gated_norm(unsigned seed, int rows, int width) {
   Random random(seed);
   const size_t count = static_cast<size_t>(rows) * width;
-  const Numbers y_in = random.normals<T>(count), gate_in = random.normals<T>(count, 2.0), dout_in = random.normals<T>(count);
+  const Numbers y_in = random.normals<T>(count), gate_in = random.normals<T>(count, 2.0),
+                dout_in = random.normals<T>(count);
   const Numbers w_in = random.normals<float>(width);
   tape::nodes.clear();
   const Vars y = tape::inputs(y_in), gate = tape::inputs(gate_in), w = tape::inputs(w_in);
@@ -78,18 +87,23 @@ void test_gated_norm(unsigned seed, int rows, int width) {
   for (double &value : dw_want) value += 0.5;
 
   constexpr auto forward = [] {
-    if constexpr (sizeof(T) == 2) return gated_norm_forward_bf16; else return gated_norm_forward_f32;
+    if constexpr (sizeof(T) == 2)
+      return gated_norm_forward_bf16;
+    else
+      return gated_norm_forward_f32;
   }();
   constexpr auto backward = [] {
-    if constexpr (sizeof(T) == 2) return gated_norm_backward_bf16; else return gated_norm_backward_f32;
+    if constexpr (sizeof(T) == 2)
+      return gated_norm_backward_bf16;
+    else
+      return gated_norm_backward_f32;
   }();
   Buffer<T> y_buffer(y_in), gate_buffer(gate_in), dout(dout_in), out_buffer(count), dy(count), dgate(count);
   Buffer<float> weight(w_in), dweight(Numbers(width, 0.5));
   const int64_t blocks = row_backward_blocks(rows);
   Buffer<float> partials(blocks * width);
-  launch(row_blocks(rows), ROW_THREADS, 0, [&] {
-    forward(y_buffer.data(), gate_buffer.data(), weight.data(), EPS, out_buffer.data(), rows, width);
-  });
+  launch(row_blocks(rows), ROW_THREADS, 0,
+         [&] { forward(y_buffer.data(), gate_buffer.data(), weight.data(), EPS, out_buffer.data(), rows, width); });
   launch(blocks, ROW_THREADS, row_backward_shared_bytes(width), [&] {
     backward(y_buffer.data(), gate_buffer.data(), weight.data(), EPS, dout.data(), dy.data(), dgate.data(),
              partials.data(), rows, width);

@@ -7,8 +7,8 @@
 namespace op_test {
 
 using check::Buffer;
-using check::Random;
 using check::launch;
+using check::Random;
 using Numbers = std::vector<double>;
 using Vars = std::vector<tape::Var>;
 
@@ -49,6 +49,6 @@ void for_both_types(Test &&test) {
 }  // namespace op_test
 
 // After the op's own kernels: sums of partial gradients.
-#define SUM_PARTIALS(partials, count, width, sum)                                                       \
-  ::check::launch(((width) + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, 0,                             \
+#define SUM_PARTIALS(partials, count, width, sum)                            \
+  ::check::launch(((width) + ROW_THREADS - 1) / ROW_THREADS, ROW_THREADS, 0, \
                   [&] { add_partials((partials).data(), count, width, (sum).data()); })

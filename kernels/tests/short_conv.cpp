@@ -32,7 +32,8 @@ void test(unsigned seed, int batch, int tokens, int channels, int width, Given g
   tape::nodes.clear();
   const Vars x = tape::inputs(x_in), w = tape::inputs(w_in), state = tape::inputs(state_in);
   auto input = [&](int row, int t, int channel) {
-    return t >= 0 ? x[(row * tokens + t) * channels + channel] : state[(row * (width - 1) + t + width - 1) * channels + channel];
+    return t >= 0 ? x[(row * tokens + t) * channels + channel]
+                  : state[(row * (width - 1) + t + width - 1) * channels + channel];
   };
   Vars outputs;
   for (int row = 0; row < batch; ++row)
@@ -54,10 +55,16 @@ void test(unsigned seed, int batch, int tokens, int channels, int width, Given g
   for (double &value : dw_want) value += 0.5;
 
   constexpr auto forward = [] {
-    if constexpr (sizeof(T) == 2) return short_conv_forward_bf16; else return short_conv_forward_f32;
+    if constexpr (sizeof(T) == 2)
+      return short_conv_forward_bf16;
+    else
+      return short_conv_forward_f32;
   }();
   constexpr auto backward = [] {
-    if constexpr (sizeof(T) == 2) return short_conv_backward_bf16; else return short_conv_backward_f32;
+    if constexpr (sizeof(T) == 2)
+      return short_conv_backward_bf16;
+    else
+      return short_conv_backward_f32;
   }();
   Buffer<T> x_buffer(x_in), dy(dy_in), state_buffer(state_in), dfinal(dfinal_in);
   Buffer<T> y(count), final_state(states), dx(count), dstate(states);
@@ -67,10 +74,12 @@ void test(unsigned seed, int batch, int tokens, int channels, int width, Given g
   const uint8_t *starts_or_null = given.start_share == 0.0 ? nullptr : starts.data();
   const T *state_or_null = given.state ? state_buffer.data() : nullptr;
   const T *dfinal_or_null = given.dfinal ? dfinal.data() : nullptr;
-  const int64_t blocks = short_conv::blocks(batch, tokens, channels), partial_rows = short_conv::token_blocks(batch, tokens);
+  const int64_t blocks = short_conv::blocks(batch, tokens, channels),
+                partial_rows = short_conv::token_blocks(batch, tokens);
   Buffer<float> partials(partial_rows * channels * width);
   launch(blocks, short_conv::THREADS, 0, [&] {
-    forward(x_buffer.data(), weight.data(), state_or_null, starts_or_null, y.data(), final_state.data(), tokens, channels, width);
+    forward(x_buffer.data(), weight.data(), state_or_null, starts_or_null, y.data(), final_state.data(), tokens,
+            channels, width);
   });
   launch(blocks, short_conv::THREADS, 0, [&] {
     backward(x_buffer.data(), weight.data(), state_or_null, starts_or_null, dy.data(), dfinal_or_null, dx.data(),
@@ -82,8 +91,7 @@ void test(unsigned seed, int batch, int tokens, int channels, int width, Given g
   compare_value<T>(name + " final", final_state, Numbers(all.begin() + count, all.end()));
   compare_gradient<T>(name + " dx", dx, tape::gradient_of(sums, x));
   compare_gradient<T>(name + " dw", dweight, dw_want);
-  compare_gradient<T>(name + " dstate", dstate,
-                      given.state ? tape::gradient_of(sums, state) : Numbers(states, 0.0));
+  compare_gradient<T>(name + " dstate", dstate, given.state ? tape::gradient_of(sums, state) : Numbers(states, 0.0));
 }
 
 }  // namespace

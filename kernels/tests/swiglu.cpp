@@ -15,18 +15,24 @@ void test(unsigned seed, int rows, int width) {
   const Vars x = tape::inputs(x_in);
   Vars out;
   for (int row = 0; row < rows; ++row)
-    for (int i = 0; i < width; ++i)
-      out.push_back(tape::silu(x[row * 2 * width + i]) * x[row * 2 * width + width + i]);
+    for (int i = 0; i < width; ++i) out.push_back(tape::silu(x[row * 2 * width + i]) * x[row * 2 * width + width + i]);
 
   constexpr auto forward = [] {
-    if constexpr (sizeof(T) == 2) return swiglu_forward_bf16; else return swiglu_forward_f32;
+    if constexpr (sizeof(T) == 2)
+      return swiglu_forward_bf16;
+    else
+      return swiglu_forward_f32;
   }();
   constexpr auto backward = [] {
-    if constexpr (sizeof(T) == 2) return swiglu_backward_bf16; else return swiglu_backward_f32;
+    if constexpr (sizeof(T) == 2)
+      return swiglu_backward_bf16;
+    else
+      return swiglu_backward_f32;
   }();
   Buffer<T> x_buffer(x_in), dout(dout_in), out_buffer(count), dx(2 * count);
   launch(swiglu::blocks(rows, width), ROW_THREADS, 0, [&] { forward(x_buffer.data(), out_buffer.data(), width); });
-  launch(swiglu::blocks(rows, width), ROW_THREADS, 0, [&] { backward(x_buffer.data(), dout.data(), dx.data(), width); });
+  launch(swiglu::blocks(rows, width), ROW_THREADS, 0,
+         [&] { backward(x_buffer.data(), dout.data(), dx.data(), width); });
   const std::string name = named<T>("swiglu", {rows, width});
   compare_value<T>(name + " out", out_buffer, tape::values(out));
   compare_gradient<T>(name + " dx", dx, tape::gradient_of(tape::gradients(out, dout_in), x));

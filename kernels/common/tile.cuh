@@ -50,14 +50,14 @@ __device__ __forceinline__ void store_split_pair(Split<T> tile, int at, float x,
 // A matrix in global memory: row i begins at data + i·pitch. Rows are aligned to 16 bytes.
 template <class T>
 struct Matrix {
-  const T *data;
+  T *data;
   int64_t pitch;
-  int rows, columns;  // of the part that is read; at most 64 each, columns a multiple of 8
+  int rows, columns;  // of the part that is meant; at most 64 each, columns a multiple of 8
 };
 
 // Starts the copy of a matrix into a tile, zeros around it.
-template <class T>
-__device__ __forceinline__ void load_tile(T *tile, Matrix<T> from) {
+template <class T, class From>
+__device__ __forceinline__ void load_tile(T *tile, Matrix<From> from) {
   constexpr int PER_COPY = 16 / sizeof(T), PER_ROW = TILE / PER_COPY;
 #pragma unroll
   for (int i = threadIdx.x; i < TILE * PER_ROW; i += TILE_THREADS) {

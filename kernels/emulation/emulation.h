@@ -39,14 +39,10 @@ struct dim3 {
 struct alignas(8) float2 {
   float x, y;
 };
-struct alignas(16) float4 {
-  float x, y, z, w;
-};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 namespace emulation {
 
@@ -178,9 +174,3 @@ inline unsigned clamped(unsigned lane, unsigned otherwise) { return lane < LANES
                         "shfl_down", EMULATION_PLACE)
 
 inline int min(int x, int y) { return x < y ? x : y; }
-inline int max(int x, int y) { return x > y ? x : y; }
-inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
-template <class Value>
-Value __ldg(const Value *from) {
-  return *from;
-}

@@ -141,7 +141,7 @@ struct Proposal {
 template <class T>
 __device__ __forceinline__ void load_unit_panel(Split<T> tile, const T *x, const Sizes &sizes, const Chunk &chunk,
                                                 const float *scale, int first, int columns) {
-  const Matrix<T> from = inputs_of(x, sizes, chunk, 2 * sizes.address + first, columns);
+  const Matrix<const T> from = inputs_of(x, sizes, chunk, 2 * sizes.address + first, columns);
   for (int row = warp_idx() * WARP_ROWS; row < (warp_idx() + 1) * WARP_ROWS; ++row) {
     const int column = 2 * lane_idx();
     const bool inside = row < from.rows && column < from.columns;
@@ -173,7 +173,7 @@ __device__ __forceinline__ void entity_scales(const Proposal<T> &shared, const T
   for (int row = warp_idx() * WARP_ROWS; row < (warp_idx() + 1) * WARP_ROWS; ++row) {
     float key_scale = 0.0f, value_scale = 0.0f;
     if (row < chunk.tokens) {
-      const Matrix<T> entity = inputs_of(x, sizes, chunk, 2 * sizes.address, sizes.entity());
+      const Matrix<const T> entity = inputs_of(x, sizes, chunk, 2 * sizes.address, sizes.entity());
       WarpRow part;
       part.load(entity.data + row * entity.pitch, sizes.key);
       key_scale = normalize(part, static_cast<float>(sizes.key));
@@ -232,7 +232,7 @@ __device__ __forceinline__ void addresses(const T *x, const float *controls, Tra
   propose(shared, x, sizes, chunk, weights, z_key, z_value);
 
   const int address = sizes.address;
-  const Matrix<T> inputs = inputs_of(x, sizes, chunk, 0, address);
+  const Matrix<const T> inputs = inputs_of(x, sizes, chunk, 0, address);
   float norm_sum = 0.0f;
   for (int row = warp_idx() * WARP_ROWS; row < (warp_idx() + 1) * WARP_ROWS; ++row) {
     WarpRow s, d, q;

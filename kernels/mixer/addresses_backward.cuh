@@ -82,7 +82,7 @@ __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T
                                               const float *ds_in, const float *dq_in, const float *dd_in, T *dx,
                                               float *dcontrols) {
   const int address = sizes.address;
-  const Matrix<T> inputs = inputs_of(x, sizes, chunk, 0, address);
+  const Matrix<const T> inputs = inputs_of(x, sizes, chunk, 0, address);
   T *dx_rows = dx + (inputs.data - x);
   for (int row = warp_idx() * WARP_ROWS; row < (warp_idx() + 1) * WARP_ROWS; ++row) {
     float *c_row = shared.c + row * Proposal<T>::c_pitch(address);
@@ -131,7 +131,7 @@ template <class T>
 __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *panel_tile, const T *x, const Sizes &sizes,
                                                const Chunk &chunk, const float *weight, const float *scale, int first,
                                                int width, const T *direct, T *dx, float *dweight, bool is_first) {
-  const Matrix<T> out = inputs_of<T>(dx, sizes, chunk, 2 * sizes.address + first, width);
+  const Matrix<T> out = inputs_of(dx, sizes, chunk, 2 * sizes.address + first, width);
   Accumulator product, unit;
   // x̂ᵀdx̂ of each row needs all panels before the first dx can be written: two passes over them.
   float along[2] = {0.0f, 0.0f}, scales[2];
@@ -165,7 +165,7 @@ __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *pan
 #pragma unroll
         for (int i = 0; i < Accumulator::LENGTH; ++i) product.at[i] += unit.at[i];
         product.store(panel_tile);
-        copy_rows_out(panel_tile, const_cast<T *>(out.data) + panel, out.pitch, out.rows, columns);
+        copy_rows_out(panel_tile, out.data + panel, out.pitch, out.rows, columns);
       }
     }
   }

@@ -213,9 +213,9 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
   for (int slice_idx = 0; slice_idx < sizes.slices(); ++slice_idx) {
     const Slice slice(sizes, slice_idx);
     __syncthreads();
-    load_tile(tile[0], rows_of<T>(entity.dr, chunk, width, slice.first, slice.columns));
+    load_tile(tile[0], rows_of(entity.dr, chunk, width, slice.first, slice.columns));
     load_tile(tile[1], outputs_of(dy, sizes, chunk, slice.first, slice.columns));
-    load_tile(tile[2], rows_of<T>(entity.u, chunk, width, slice.first, slice.columns));
+    load_tile(tile[2], rows_of(entity.u, chunk, width, slice.first, slice.columns));
     finish_loads();
     multiply_add(dm, plain(tile[0]), transposed(tile[2]), TILE, slice.columns);
     multiply_add(db, plain(tile[1]), transposed(tile[2]), TILE, slice.columns);
@@ -261,9 +261,9 @@ __device__ __forceinline__ void address_backward(const float *controls, const ui
     for (int slice_idx = 0; slice_idx < sizes.slices(); ++slice_idx) {
       const Slice slice(sizes, slice_idx);
       __syncthreads();
-      load_tile(tile[0], rows_of<T>(entity.dr, chunk, width, slice.first, slice.columns));
+      load_tile(tile[0], rows_of(entity.dr, chunk, width, slice.first, slice.columns));
       load_tile(tile[1], outputs_of(dy, sizes, chunk, slice.first, slice.columns));
-      load_tile(tile[2], rows_of<T>(entity.u, chunk, width, slice.first, slice.columns));
+      load_tile(tile[2], rows_of(entity.u, chunk, width, slice.first, slice.columns));
       load_tile(tile[3], state_of(chunk_states, sizes, chunk, panel, slice));
       load_tile(tile[4], state_of(chunk_gradients, sizes, chunk, panel, slice));
       finish_loads();

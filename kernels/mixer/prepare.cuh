@@ -26,6 +26,15 @@ struct Prepared {
   Decays decays;
 };
 
+// 64 columns of W_K or W_V.
+template <class T>
+__device__ __forceinline__ Matrix<const T> w_panel(const Prepared<T> &prepared, const Sizes &sizes, const Chunk &chunk,
+                                                   bool is_value, int panel) {
+  const int address = sizes.address, column = panel * TILE;
+  return {prepared.w + (chunk.idx * 2 + is_value) * CHUNK * address + column, address, CHUNK,
+          min(TILE, address - column)};
+}
+
 // Controls of a chunk's tokens in shared memory. A token past the last one decays nothing and writes nothing.
 struct ChunkControls {
   double *cumulative;            // [64]: g

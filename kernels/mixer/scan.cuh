@@ -129,24 +129,18 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
 
   // The tiles of a chunk in the order of their use: W panels, U0's parts, Q panels, B's parts, D panels.
   const int per_chunk = 3 * panels + 2 * PARTS<T>;
-  auto source = [&](int tile) -> Matrix<T> {
+  auto source = [&](int tile) -> Matrix<const T> {
     const Chunk chunk(sizes, head_idx, tile / per_chunk);
     int which = tile % per_chunk;
-    if (which < panels) {
-      Matrix<T> w = rows_of<T>(prepared.w, chunk, 2 * address, 0, min(TILE, address - which * TILE));
-      // [2,64,S] a chunk: the rows of the slice's block.
-      w.data += (slice.is_value ? CHUNK * address : 0) + which * TILE;
-      w.pitch = address;
-      return w;
-    }
+    if (which < panels) return w_panel(prepared, sizes, chunk, slice.is_value, which);
     which -= panels;
-    if (which < PARTS<T>) return rows_part<T>(prepared.u0, chunk, entity, slice.first, slice.columns, which);
+    if (which < PARTS<T>) return rows_part<const T>(prepared.u0, chunk, entity, slice.first, slice.columns, which);
     which -= PARTS<T>;
-    if (which < panels) return rows_of<T>(q, chunk, address, which * TILE, min(TILE, address - which * TILE));
+    if (which < panels) return rows_of<const T>(q, chunk, address, which * TILE, min(TILE, address - which * TILE));
     which -= panels;
-    if (which < PARTS<T>) return square_part<T>(prepared.b, chunk, 1, 0, which);
+    if (which < PARTS<T>) return square_part<const T>(prepared.b, chunk, 1, 0, which);
     which -= PARTS<T>;
-    return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
+    return rows_of<const T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
   };
   TileStream<T, decltype(source)> tiles(ring, chunks * per_chunk, source);
 
@@ -182,9 +176,9 @@ __device__ __forceinline__ void scan(const T *q, const T *d, const Prepared<T> &
     for (int panel = 0; panel < panels; ++panel) {
       const T *write = tiles.next();
       if (panel == 0) {
-        const Matrix<T> out = outputs_of<T>(y, sizes, chunk, slice.first, slice.columns);
+        const Matrix<T> out = outputs_of(y, sizes, chunk, slice.first, slice.columns);
         product.store(y_tile);
-        copy_rows_out(y_tile, const_cast<T *>(out.data), out.pitch, out.rows, out.columns);
+        copy_rows_out(y_tile, out.data, out.pitch, out.rows, out.columns);
         // Every warp is done with U.
         u.scale_rows(decays.tail);
         u.store(u_tile);
@@ -223,21 +217,18 @@ __device__ __forceinline__ void scan_backward(const T *q, const T *d, const Prep
 
   // The tiles of a chunk in the order of their use: dY, B's parts, D panels, then Q and W panel by panel.
   const int per_chunk = 3 * panels + 1 + PARTS<T>;
-  auto source = [&](int tile) -> Matrix<T> {
+  auto source = [&](int tile) -> Matrix<const T> {
     const Chunk chunk(sizes, head_idx, chunks - 1 - tile / per_chunk);
     int which = tile % per_chunk;
-    if (which == 0) return outputs_of<T>(dy, sizes, chunk, slice.first, slice.columns);
+    if (which == 0) return outputs_of<const T>(dy, sizes, chunk, slice.first, slice.columns);
     which -= 1;
-    if (which < PARTS<T>) return square_part<T>(prepared.b, chunk, 1, 0, which);
+    if (which < PARTS<T>) return square_part<const T>(prepared.b, chunk, 1, 0, which);
     which -= PARTS<T>;
-    if (which < panels) return rows_of<T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
+    if (which < panels) return rows_of<const T>(d, chunk, address, which * TILE, min(TILE, address - which * TILE));
     which -= panels;
-    const int panel = which / 2, columns = min(TILE, address - panel * TILE);
-    if (which % 2 == 0) return rows_of<T>(q, chunk, address, panel * TILE, columns);
-    Matrix<T> w = rows_of<T>(prepared.w, chunk, 2 * address, 0, columns);
-    w.data += (slice.is_value ? CHUNK * address : 0) + panel * TILE;
-    w.pitch = address;
-    return w;
+    const int panel = which / 2;
+    if (which % 2 == 1) return w_panel(prepared, sizes, chunk, slice.is_value, panel);
+    return rows_of<const T>(q, chunk, address, panel * TILE, min(TILE, address - panel * TILE));
   };
   TileStream<T, decltype(source)> tiles(ring, chunks * per_chunk, source);
 

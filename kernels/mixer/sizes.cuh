@@ -85,8 +85,7 @@ struct Chunk {
 
 // Columns from `column` on of what the head reads, x [B,T,H·(2S+K+V)], over the chunk's tokens.
 template <class T>
-__device__ __forceinline__ Matrix<T> inputs_of(const T *x, const Sizes &sizes, const Chunk &chunk, int column,
-                                               int columns) {
+__device__ __forceinline__ Matrix<T> inputs_of(T *x, const Sizes &sizes, const Chunk &chunk, int column, int columns) {
   const int64_t pitch = static_cast<int64_t>(sizes.heads) * sizes.channels();
   const int64_t start = chunk.token(sizes, 0) * pitch + static_cast<int64_t>(chunk.head) * sizes.channels();
   return {x + start + column, pitch, chunk.tokens, columns};
@@ -94,8 +93,7 @@ __device__ __forceinline__ Matrix<T> inputs_of(const T *x, const Sizes &sizes, c
 
 // The same of y [B,T,H·D] or its gradient.
 template <class T>
-__device__ __forceinline__ Matrix<T> outputs_of(const T *y, const Sizes &sizes, const Chunk &chunk, int column,
-                                                int columns) {
+__device__ __forceinline__ Matrix<T> outputs_of(T *y, const Sizes &sizes, const Chunk &chunk, int column, int columns) {
   const int64_t pitch = static_cast<int64_t>(sizes.heads) * sizes.entity();
   const int64_t start = chunk.token(sizes, 0) * pitch + static_cast<int64_t>(chunk.head) * sizes.entity();
   return {y + start + column, pitch, chunk.tokens, columns};
@@ -110,14 +108,14 @@ __device__ __forceinline__ int64_t control_at(const Sizes &sizes, const Chunk &c
 
 // One part of columns of a [B,H,N,PARTS,64,width] array.
 template <class T>
-__device__ __forceinline__ Matrix<T> rows_part(const T *array, const Chunk &chunk, int width, int column, int columns,
+__device__ __forceinline__ Matrix<T> rows_part(T *array, const Chunk &chunk, int width, int column, int columns,
                                                int part) {
   return {array + (chunk.idx * PARTS<T> + part) * CHUNK * width + column, width, CHUNK, columns};
 }
 
 // Columns of a [B,H,N,64,width] array.
 template <class T>
-__device__ __forceinline__ Matrix<T> rows_of(const T *array, const Chunk &chunk, int width, int column, int columns) {
+__device__ __forceinline__ Matrix<T> rows_of(T *array, const Chunk &chunk, int width, int column, int columns) {
   return {array + chunk.idx * CHUNK * width + column, width, CHUNK, columns};
 }
 
@@ -127,7 +125,7 @@ __device__ __forceinline__ T *square_at(T *array, const Chunk &chunk, int count,
   return array + (chunk.idx * count + which) * PARTS<T> * TILE * TILE;
 }
 template <class T>
-__device__ __forceinline__ Matrix<T> square_part(const T *array, const Chunk &chunk, int count, int which, int part) {
+__device__ __forceinline__ Matrix<T> square_part(T *array, const Chunk &chunk, int count, int which, int part) {
   return {array + ((chunk.idx * count + which) * PARTS<T> + part) * TILE * TILE, TILE, TILE, TILE};
 }
 template <class T>
@@ -138,9 +136,9 @@ __device__ __forceinline__ void load_square(Split<T> tile, const T *array, const
 
 // Rows from `row` on, columns of the slice, of the chunk's state in a [B,H,N,S,D] array.
 template <class T>
-__device__ __forceinline__ Matrix<T> state_of(const T *states, const Sizes &sizes, const Chunk &chunk, int row,
+__device__ __forceinline__ Matrix<T> state_of(T *states, const Sizes &sizes, const Chunk &chunk, int row,
                                               const Slice &slice) {
-  const T *start = states + chunk.idx * sizes.state_elements();
+  T *start = states + chunk.idx * sizes.state_elements();
   return {start + static_cast<int64_t>(row) * sizes.entity() + slice.first, sizes.entity(),
           min(TILE, sizes.address - row), slice.columns};
 }

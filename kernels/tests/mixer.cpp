@@ -161,6 +161,28 @@ void test_decays() {
     }
 }
 
+// Addresses that (nearly) repeat, slow decay and full writes: where powers of M would lose all digits.
+template <class T>
+void test_repeated_addresses() {
+  const reference::Sizes sizes = {1, 512, 1, 64, 16, 16, 4, true};
+  for (double noise : {0.0, 0.01})
+    for (double beta : {0.835, 1.0}) {
+      Case one = random_case<T>(sizes, 17, 0.0);
+      Random random(18);
+      for (int t = 0; t < sizes.tokens; ++t) {
+        double *controls = one.inputs.controls.data() + t * 5,
+               *source = one.inputs.x.data() + t * sizes.channels() + 64;
+        controls[0] = check::rounded<float>(-1e-3);
+        controls[1] = controls[2] = check::rounded<float>(beta);
+        for (int i = 0; i < 64; ++i) source[i] = check::rounded<T>(one.inputs.x[64 + i] + noise * random.normal());
+      }
+      char name[64];
+      std::snprintf(name, sizeof name, "%s address noise %g, beta %g", check::type_name<T>(), noise, beta);
+      mixer_test::compare(name, sizes, mixer_test::run<T>(sizes, one.inputs, one.dy, one.dfinal), want(one),
+                          mixer_test::tolerances<T>());
+    }
+}
+
 // Past 65,536 tokens, the last ones from the state at the beginning of their chunk.
 void test_long() {
   const reference::Sizes sizes = {1, 65637, 1, 16, 16, 16, 4, true};
@@ -258,6 +280,8 @@ int main(int argc, char **argv) {
   test_absent<bf16>();
   test_decays<float>();
   test_decays<bf16>();
+  test_repeated_addresses<float>();
+  test_repeated_addresses<bf16>();
   test_long();
   test_same_bits<float>();
   test_same_bits<bf16>();

@@ -2,10 +2,10 @@
 CARGO ?= cargo
 BIN := target/release/atpm-train
 
-.PHONY: help build demo test check bench bench-ops doc golden fmt clean
+.PHONY: help build demo test test-kernels kernels cuda-toolkit check bench bench-ops doc golden fmt clean
 
 help: ## list the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: ## build the release binary, target/release/atpm-train
 	$(CARGO) build --release --bin atpm-train
@@ -15,6 +15,15 @@ demo: build ## shards, a trained model, its loss plot, text and an export, in un
 
 test: ## run every test
 	scripts/test.sh
+
+test-kernels: ## run every CUDA kernel on the CPU, by emulation
+	scripts/test_kernels.sh
+
+kernels: ## compile the CUDA kernels for sm_80 and sm_90, target/kernels
+	scripts/kernels.sh
+
+cuda-toolkit: ## a CUDA toolkit out of Python wheels, target/cuda, for machines without one
+	scripts/cuda_toolkit.sh
 
 check: ## what CI runs: format, lints, tests, documentation
 	.ci/run

@@ -153,8 +153,8 @@ fn every_op_has_the_one_form() {
             if !list.lines().any(|line| line == format!("pub mod {op};")) {
                 breaches.push(format!("{room}/mod.rs does not name {op}"));
             }
-            if has("cuda") != root.join(format!("kernels/{op}.cu")).is_file() {
-                breaches.push(format!("{room}/{op}: cuda.rs and kernels/{op}.cu come together"));
+            if has("cuda") && !root.join(format!("kernels/{op}.cu")).is_file() {
+                breaches.push(format!("{room}/{op}: cuda.rs launches kernels/{op}.cu, which is not there"));
             }
         }
     }

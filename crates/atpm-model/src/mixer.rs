@@ -205,10 +205,11 @@ impl Mixer {
     /// Gradients of `y` and `gate` from the layer's output gradient.
     fn output_backward(&self, y: &Tensor, gate: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
         let Self { out_norm, out_proj, norm_eps, .. } = self;
-        let normed = gated_norm::forward(y, gate, &out_norm.value, *norm_eps)?;
-        linear::backward_weight(&normed, dout, &out_proj.gradient, self.precision)?;
         let dnormed = linear::backward_input(&out_proj.value, dout, self.precision)?;
-        Ok(gated_norm::backward(y, gate, &out_norm.value, *norm_eps, &dnormed, &out_norm.gradient)?)
+        let (dy, dgate, normed) =
+            gated_norm::backward(y, gate, &out_norm.value, *norm_eps, &dnormed, &out_norm.gradient)?;
+        linear::backward_weight(&normed, dout, &out_proj.gradient, self.precision)?;
+        Ok((dy, dgate))
     }
 
     /// Gradients of `projected` and `logits` from the memory's.

@@ -1,7 +1,7 @@
 //! The SwiGLU layer: `down( silu(gate) ⊙ up )`, gate and up in one projection.
 //!
 //! Shapes: `x [B,T,d]`, `packed [B,T,2F]` (gate first), `F` inner size. Saved for backward:
-//! `packed`; the product is computed again.
+//! `packed`; the product is computed again, in the same pass as its gradient.
 
 use atpm_core::ops::{linear, swiglu};
 use atpm_core::{Precision, Segments};
@@ -69,9 +69,9 @@ impl Layer for Mlp {
     fn backward(&self, x: &Tensor, saved: Saved, dout: &Tensor, _segments: &Segments) -> Result<Tensor> {
         let Kept { packed } = saved.take(NAME)?;
         let precision = self.precision;
-        linear::backward_weight(&swiglu::forward(&packed)?, dout, &self.down.gradient, precision)?;
         let dinner = linear::backward_input(&self.down.value, dout, precision)?;
-        let dpacked = swiglu::backward(&packed, &dinner)?;
+        let (dpacked, inner) = swiglu::backward(&packed, &dinner)?;
+        linear::backward_weight(&inner, dout, &self.down.gradient, precision)?;
         linear::backward_weight(x, &dpacked, &self.up.gradient, precision)?;
         Ok(linear::backward_input(&self.up.value, &dpacked, precision)?)
     }

@@ -320,11 +320,11 @@ impl<'a> Cases<'a> {
         let (y, gate) = (Var::from_tensor(&y)?, Var::from_tensor(&gate)?);
         Ok(Case {
             name: "gated_norm",
-            forward: pass(2 * layers, Work::memory(3 * elements), move || {
+            forward: pass(layers, Work::memory(3 * elements), move || {
                 let [y, gate, weight] = &given;
                 Ok(gated_norm::forward(y, gate, weight, eps).map(drop)?)
             }),
-            backward: pass(layers, Work::memory(5 * elements), move || {
+            backward: pass(layers, Work::memory(6 * elements), move || {
                 let [y, gate, weight] = &given2;
                 Ok(gated_norm::backward(y, gate, weight, eps, &dout, &dweight).map(drop)?)
             }),
@@ -339,12 +339,8 @@ impl<'a> Cases<'a> {
         let (x1, x2, x) = (x.clone(), x.clone(), Var::from_tensor(&x)?);
         Ok(Case {
             name: "swiglu",
-            forward: pass(
-                2 * layers,
-                Work::memory(3 * elements),
-                move || Ok(swiglu::forward(&x1).map(drop)?),
-            ),
-            backward: pass(layers, Work::memory(5 * elements), move || {
+            forward: pass(layers, Work::memory(3 * elements), move || Ok(swiglu::forward(&x1).map(drop)?)),
+            backward: pass(layers, Work::memory(6 * elements), move || {
                 Ok(swiglu::backward(&x2, &dout).map(drop)?)
             }),
             reference: reference(move || swiglu::reference::forward(&x)),

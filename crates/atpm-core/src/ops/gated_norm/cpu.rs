@@ -36,39 +36,54 @@ pub(super) struct Backward<'a, T> {
     pub(super) dout: &'a [T],
 }
 
-/// Writes `dy` and `dgate`, adds to `dweight`.
-pub(super) fn backward<T: Real>(inputs: &Backward<'_, T>, dy: &mut [T], dgate: &mut [T], dweight: &mut [T]) {
+/// What [`backward`] writes, all `[rows, D]`.
+pub(super) struct Outputs<'a, T> {
+    pub(super) dy: &'a mut [T],
+    pub(super) dgate: &'a mut [T],
+    pub(super) out: &'a mut [T],
+}
+
+/// Writes `dy`, `dgate` and `out`, adds to `dweight`.
+pub(super) fn backward<T: Real>(inputs: &Backward<'_, T>, outputs: Outputs<'_, T>, dweight: &mut [T]) {
     let width = dweight.len();
     let block = rows_per_block(width) * width;
+    let Outputs { dy, dgate, out } = outputs;
     let mut partials = vec![T::zero(); dy.len().div_ceil(block) * width];
-    let outputs = dy.par_chunks_mut(block).zip(dgate.par_chunks_mut(block));
-    outputs.zip(partials.par_chunks_mut(width)).enumerate().for_each(|(index, ((dy, dgate), dweight))| {
-        let range = index * block..index * block + dy.len();
-        let part = Backward {
-            y: &inputs.y[range.clone()],
-            gate: &inputs.gate[range.clone()],
-            dout: &inputs.dout[range],
-            ..*inputs
-        };
-        vectorize!(backward_rows(&part, dy, dgate, dweight));
-    });
+    dy.par_chunks_mut(block)
+        .zip(dgate.par_chunks_mut(block))
+        .zip(out.par_chunks_mut(block))
+        .zip(partials.par_chunks_mut(width))
+        .enumerate()
+        .for_each(|(index, (((dy, dgate), out), dweight))| {
+            let range = index * block..index * block + dy.len();
+            let part = Backward {
+                y: &inputs.y[range.clone()],
+                gate: &inputs.gate[range.clone()],
+                dout: &inputs.dout[range],
+                ..*inputs
+            };
+            vectorize!(backward_rows(&part, Outputs { dy, dgate, out }, dweight));
+        });
     add_partials(&partials, dweight);
 }
 
 #[inline(always)]
-fn backward_rows<T: Real>(inputs: &Backward<'_, T>, dy: &mut [T], dgate: &mut [T], dweight: &mut [T]) {
+fn backward_rows<T: Real>(inputs: &Backward<'_, T>, outputs: Outputs<'_, T>, dweight: &mut [T]) {
     let width = dweight.len();
     let weight = &inputs.weight[..width];
     let rows = inputs.y.chunks_exact(width).zip(inputs.gate.chunks_exact(width));
-    let outputs = dy.chunks_exact_mut(width).zip(dgate.chunks_exact_mut(width));
-    for (((y, gate), dout), (dy, dgate)) in rows.zip(inputs.dout.chunks_exact(width)).zip(outputs) {
+    let Outputs { dy, dgate, out } = outputs;
+    let outputs =
+        dy.chunks_exact_mut(width).zip(dgate.chunks_exact_mut(width)).zip(out.chunks_exact_mut(width));
+    for (((y, gate), dout), ((dy, dgate), out)) in rows.zip(inputs.dout.chunks_exact(width)).zip(outputs) {
         let scale = inverse_rms(y, inputs.eps);
-        let outputs = dy.iter_mut().zip(dgate).zip(dweight.iter_mut());
+        let outputs = dy.iter_mut().zip(dgate).zip(out).zip(dweight.iter_mut());
         let columns = y.iter().zip(gate).zip(dout).zip(weight);
-        for ((((&y, &gate), &dout), &weight), ((dy, dgate), dweight)) in columns.zip(outputs) {
+        for ((((&y, &gate), &dout), &weight), (((dy, dgate), out), dweight)) in columns.zip(outputs) {
             let open = sigmoid(gate);
             let silu = gate * open;
             let normalized = scale * y;
+            *out = normalized * weight * silu;
             *dy = weight * silu * dout;
             *dgate = dout * normalized * weight * open * gate.mul_add(T::one() - open, T::one());
             *dweight = (normalized * silu).mul_add(dout, *dweight);

@@ -9,7 +9,7 @@
 //! dy  = i·u − (i³/D)(u·y) y             dw += Σ i·y ⊙ g ⊙ dout
 //! ```
 //!
-//! Saved for backward: nothing but `y`, `z` and `w`.
+//! Saved for backward: nothing but `y`, `z` and `w`. Backward gives `out` once more, as SwiGLU's does.
 
 mod cpu;
 pub mod reference;
@@ -42,7 +42,7 @@ fn forward_as<T: Element>(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) 
     tensor(out, y.shape())
 }
 
-/// `(dy, dgate)`; adds to `dweight [D]`.
+/// `(dy, dgate, out)`; adds to `dweight [D]`.
 ///
 /// # Errors
 /// As [`forward`].
@@ -53,7 +53,7 @@ pub fn backward(
     eps: f64,
     dout: &Tensor,
     dweight: &Tensor,
-) -> Result<(Tensor, Tensor)> {
+) -> Result<(Tensor, Tensor, Tensor)> {
     check_shapes(y, gate, weight)?;
     expect_shape(OP, "dout", dout, y.dims(), "[.., H·D]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
@@ -68,16 +68,16 @@ fn backward_as<T: Element>(
     eps: f64,
     dout: &Tensor,
     dweight: &Tensor,
-) -> Result<(Tensor, Tensor)> {
-    let (mut dy, mut dgate) = (unset::<T>(y.elem_count()), unset::<T>(y.elem_count()));
+) -> Result<(Tensor, Tensor, Tensor)> {
+    let [mut dy, mut dgate, mut out] = [0; 3].map(|_| unset::<T>(y.elem_count()));
     read_all(OP, [y, gate, weight, dout], |[y, gate, weight, dout]| {
         let inputs = cpu::Backward { y, gate, weight, eps, dout };
         update(OP, dweight, |dweight| {
-            cpu::backward(&inputs, &mut dy, &mut dgate, dweight);
+            cpu::backward(&inputs, cpu::Outputs { dy: &mut dy, dgate: &mut dgate, out: &mut out }, dweight);
             Ok(())
         })
     })?;
-    Ok((tensor(dy, y.shape())?, tensor(dgate, y.shape())?))
+    Ok((tensor(dy, y.shape())?, tensor(dgate, y.shape())?, tensor(out, y.shape())?))
 }
 
 fn check_shapes(y: &Tensor, gate: &Tensor, weight: &Tensor) -> Result<()> {

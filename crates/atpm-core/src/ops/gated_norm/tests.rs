@@ -37,7 +37,8 @@ impl Case {
     fn run(&self) -> Result<Vec<Tensor>> {
         let out = forward(&self.y, &self.gate, &self.weight, EPS)?;
         let dweight = self.weight.zeros_like()?;
-        let (dy, dgate) = backward(&self.y, &self.gate, &self.weight, EPS, &self.dout, &dweight)?;
+        let (dy, dgate, again) = backward(&self.y, &self.gate, &self.weight, EPS, &self.dout, &dweight)?;
+        assert_same_bits("out of backward", &again, &forward(&self.y, &self.gate, &self.weight, EPS)?);
         Ok(vec![out, dy, dgate, dweight])
     }
 }
@@ -122,7 +123,7 @@ fn what_does_not_fit_is_refused_by_name() -> Result<()> {
         (forward(&case.y, &wrong, &case.weight, EPS), "gated_norm: `gate` has shape [3]"),
         (forward(&case.y, &case.gate, &case.y, EPS), "gated_norm: `weight` has shape [4, 8], expected [D]"),
         (
-            backward(&case.y, &case.gate, &case.weight, EPS, &case.dout, &wrong).map(|(dy, _)| dy),
+            backward(&case.y, &case.gate, &case.weight, EPS, &case.dout, &wrong).map(|(dy, ..)| dy),
             "gated_norm: `dweight` has shape [3]",
         ),
     ] {

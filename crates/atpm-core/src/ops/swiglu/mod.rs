@@ -7,7 +7,8 @@
 //! out = g·σ ⊙ u        dg = dout ⊙ u ⊙ σ(1 + g(1 − σ))        du = dout ⊙ g·σ
 //! ```
 //!
-//! Saved for backward: nothing but `x`.
+//! Saved for backward: nothing but `x`. Backward gives `out` once more, since whoever needs it again then (for the
+//! gradient of the projection that follows) gets it from the same pass over memory.
 
 mod cpu;
 pub mod reference;
@@ -40,23 +41,23 @@ fn forward_as<T: Element>(x: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
     tensor(out, shape)
 }
 
-/// `dx [.., 2F]` of `dout [.., F]`.
+/// `(dx [.., 2F], out [.., F])` of `dout [.., F]`.
 ///
 /// # Errors
 /// As [`forward`].
-pub fn backward(x: &Tensor, dout: &Tensor) -> Result<Tensor> {
+pub fn backward(x: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
     let shape = halved(x)?;
     expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
     with_real!(real_dtype(OP, &[x, dout])?, T => backward_as::<T>(x, dout, last(&shape)))
 }
 
-fn backward_as<T: Element>(x: &Tensor, dout: &Tensor, width: usize) -> Result<Tensor> {
-    let mut dx = unset::<T>(x.elem_count());
+fn backward_as<T: Element>(x: &Tensor, dout: &Tensor, width: usize) -> Result<(Tensor, Tensor)> {
+    let (mut dx, mut out) = (unset::<T>(x.elem_count()), unset::<T>(dout.elem_count()));
     read_all(OP, [x, dout], |[x, dout]| {
-        cpu::backward(x, dout, width, &mut dx);
+        cpu::backward(x, dout, width, &mut dx, &mut out);
         Ok(())
     })?;
-    tensor(dx, x.shape())
+    Ok((tensor(dx, x.shape())?, tensor(out, dout.shape())?))
 }
 
 /// The shape of `x` with half its last dimension.

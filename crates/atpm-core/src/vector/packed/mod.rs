@@ -172,7 +172,7 @@ impl Block<'_> {
                                 strip_at(strip),
                                 out,
                                 &mut ahead,
-                            )
+                            );
                         };
                     }
                 });

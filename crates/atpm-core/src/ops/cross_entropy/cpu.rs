@@ -8,7 +8,7 @@ use crate::vector::{LANES, Mat, MatMut, Precision, Real, exp, fold, matmul, unse
 
 /// Tokens of one block. Each block reads the weight twice and its gradient once more, so fewer
 /// tokens make the products wait for memory; more make the block's logits outgrow the cache.
-pub const TOKENS_PER_BLOCK: usize = 512;
+pub const TOKENS_PER_BLOCK: usize = 1024;
 
 /// Logits between two additions to the f64 sum of exponentials.
 const SUM_BLOCK: usize = 1024;

@@ -11,13 +11,20 @@
 //! Size: writes. The loss counts at `=`, for one value. A memory that replaces what stood at a key solves it.
 
 use super::draw::{Draw, Sizes};
-use super::vocabulary::{ANSWER, N_KEYS, N_VALUES, QUERY, key, value};
+use super::vocabulary::{ANSWER, N_KEYS, N_VALUES, QUERY, SKIP, UNKNOWN, WRITE, key, value};
 use super::{Definition, Sample, Task};
 
 pub(super) const DEFINITION: Definition =
     Definition { name: "overwrite", unit: "writes", sizes: Sizes { least: 4, most: 16 }, write };
 
 fn write(draw: &mut Draw, size: usize) -> Sample {
+    rewritten(draw, Task::Overwrite, size)
+}
+
+/// Writes to half as many keys, then a query for one that was written at least twice. In [`Task::GatedWrite`] each
+/// write has its mark, and a coin decides about all but the first write to a key.
+pub(super) fn rewritten(draw: &mut Draw, task: Task, size: usize) -> Sample {
+    let gated = task == Task::GatedWrite;
     let keys = draw.distinct(size / 2, N_KEYS);
     let mut held = [None; N_KEYS];
     // More writes than keys: at least one key is among them.
@@ -26,21 +33,28 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
     for _ in 0..size {
         let k = draw.pick(&keys);
         let v = another_value(draw, held[k]);
-        if held[k].replace(v).is_some() && !rewritten.contains(&k) {
+        let first = held[k].is_none();
+        if !first && !rewritten.contains(&k) {
             rewritten.push(k);
         }
+        let counts = !gated || first || draw.below(2) == 0;
+        if counts {
+            held[k] = Some(v);
+        }
         draw.distract(&mut line);
+        if gated {
+            line.push(if counts { WRITE } else { SKIP });
+        }
         line.extend([key(k), value(v)]);
     }
     draw.distract(&mut line);
     let asked = draw.pick(&rewritten);
     line.extend([QUERY, key(asked), ANSWER]);
-    let answer = held[asked].map_or(super::vocabulary::UNKNOWN, value);
-    Sample::generated(Task::Overwrite, &line, &[answer])
+    Sample::generated(task, &line, &[held[asked].map_or(UNKNOWN, value)])
 }
 
 /// A value other than `than`.
-pub(super) fn another_value(draw: &mut Draw, than: Option<usize>) -> usize {
+fn another_value(draw: &mut Draw, than: Option<usize>) -> usize {
     match than {
         None => draw.below(N_VALUES),
         Some(old) => (old + 1 + draw.below(N_VALUES - 1)) % N_VALUES,

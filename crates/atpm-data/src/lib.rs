@@ -16,6 +16,7 @@ mod order;
 mod prefetch;
 mod shards;
 mod specials;
+pub mod synthetic;
 #[cfg(test)]
 mod testing;
 mod text;

@@ -78,14 +78,9 @@ pub(crate) fn document_order(
     permutation(n_documents, &[seed, 1, epoch, unit as u64, window as u64])
 }
 
-/// Fisher and Yates' shuffle of `0..n`, drawn from the stream that `key` names.
+/// A shuffle of `0..n`, drawn from the stream that `key` names.
 fn permutation(n: usize, key: &[u64]) -> Vec<usize> {
-    let mut stream = Stream::new(key);
-    let mut order: Vec<usize> = (0..n).collect();
-    for last in (1..n).rev() {
-        order.swap(last, stream.below(last + 1));
-    }
-    order
+    Stream::new(key).permutation(n)
 }
 
 /// A random stream that depends on nothing but its key.
@@ -103,6 +98,15 @@ impl Stream {
     /// A number below `n`, which is at least 1.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.0.next_u64()) * n as u128) >> 64) as usize
+    }
+
+    /// Fisher and Yates' shuffle of `0..n`.
+    pub(crate) fn permutation(&mut self, n: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..n).collect();
+        for last in (1..n).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
     }
 }
 

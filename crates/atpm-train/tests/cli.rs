@@ -40,6 +40,16 @@ fn mistakes_exit_with_2() {
         (&["--config", &debug, "--set", "data.tokenizer=none.json"], &["none.json", "tokenizer train"]),
         (&["--config", &debug, "--set", "train.rows=100000", "--set", "train.tokens=100000"], &["GiB"]),
         (&["data", "inspect", "none.parquet"], &["none.parquet"]),
+        (
+            &["suite", "show", "--task", "kv-recal"],
+            &["--task kv-recal", "did you mean `kv_recall`?", "mixed_all"],
+        ),
+        (&["suite", "show", "--task", "recall of all"], &["no such task", "kv_recall, inverse_recall"]),
+        (
+            &["suite", "show", "--task", "sort", "--split", "stres"],
+            &["--split stres", "`stress`", "validation"],
+        ),
+        (&["suite", "show"], &["--task"]),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (args, expected) in table {
@@ -66,12 +76,39 @@ fn help_of_every_command_has_examples() {
         &["data", "demo"],
         &["data", "inspect"],
         &["tokenizer", "train"],
+        &["suite", "show"],
         &["verify-resume"],
     ];
     for command in commands {
         let output = run_in(root(), &[command, &["--help"][..]].concat());
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("Example"), "{command:?}\n{text}");
+    }
+}
+
+#[test]
+fn suite_show_prints_samples_with_their_answers() {
+    let show = ["suite", "show", "--task", "kv_recall", "--split", "stress", "--seed", "5", "--count", "2"];
+    let output = run_in(root(), &show);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    for line in &lines {
+        assert!(line.starts_with("kv_recall ") && line.contains(" = [v") && line.ends_with(']'), "{line}");
+    }
+    let output = run_in(root(), &[&show[..], &["--json"]].concat());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["task"], &report["split"], &report["seed"]),
+        (&"kv_recall".into(), &"stress".into(), &5.into())
+    );
+    for (index, line) in lines.iter().enumerate() {
+        let sample = &report["samples"][index];
+        assert_eq!((&sample["text"], &sample["index"]), (&(*line).into(), &index.into()));
+        let targets = sample["targets"].as_array().unwrap();
+        assert_eq!(targets.len(), sample["ids"].as_array().unwrap().len());
+        assert_eq!(targets.iter().filter(|target| !target.is_null()).count(), 1);
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use super::logging::{self, Console};
-use super::{data, tokenizer};
+use super::{data, suite, tokenizer};
 use crate::{bench, checkpoint, inference, report, training};
 
 const OVERVIEW: &str = "Trains ATPM language models on parquet shards, on one machine, from one file of settings.\n\n\
@@ -100,6 +100,9 @@ pub enum Command {
     /// Train a tokenizer on shards.
     #[command(subcommand)]
     Tokenizer(tokenizer::Command),
+    /// Look at the memory tasks.
+    #[command(subcommand)]
+    Suite(suite::Command),
     /// Prove that resuming is exact: train N+M steps, and N then M after a restart, and compare all bits.
     VerifyResume(checkpoint::verify::Args),
 }
@@ -121,6 +124,7 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         }
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
+        Some(Command::Suite(command)) => suite::run(command),
         Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),
     }
 }

@@ -8,6 +8,8 @@ pub mod exit;
 mod flags;
 pub mod folder;
 pub mod logging;
+mod nearest;
+pub mod suite;
 pub mod threads;
 pub mod tokenizer;
 

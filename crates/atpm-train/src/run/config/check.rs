@@ -3,9 +3,7 @@
 use toml::{Table, Value};
 
 use super::keys::{KEYS, Key, Kind, SECTIONS, find};
-
-/// Names closer than this (0 = nothing alike, 1 = equal) are offered as what was meant.
-const ALIKE: f64 = 0.6;
+use crate::run::nearest::nearest;
 
 /// Checks every key and brings its value into normal form. The message names section and key, and the
 /// nearest key that exists.
@@ -91,14 +89,6 @@ pub(super) fn unknown_section(name: &str) -> String {
         None => format!("the sections are {}", SECTIONS[1..].join(", ")),
     };
     format!("unknown section [{name}]; {hint}")
-}
-
-fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names
-        .map(|name| (strsim::normalized_damerau_levenshtein(wanted, name), name))
-        .filter(|(alike, _)| *alike >= ALIKE)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
 }
 
 fn nearest_anywhere(wanted: &str) -> Option<String> {

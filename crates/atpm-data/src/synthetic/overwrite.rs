@@ -1,0 +1,62 @@
+//! The last write wins: half as many keys as writes, so that some are written again.
+//!
+//! Line: `overwrite`, for each write `k v`, then `? k =`. A write never repeats the value that its key has; only a key
+//! that was written at least twice is asked for.
+//!
+//! ```text
+//! atpm-train suite show --task overwrite --split train --seed 3 --count 1
+//! overwrite k25 v36 k25 v44 k62 v63 k25 v33 ? k25 = [v33]
+//! ```
+//!
+//! Size: writes. The loss counts at `=`, for one value. A memory that replaces what stood at a key solves it.
+
+use super::draw::{Draw, Sizes};
+use super::vocabulary::{ANSWER, N_KEYS, N_VALUES, QUERY, SKIP, UNKNOWN, WRITE, key, value};
+use super::{Definition, Sample, Task};
+
+pub(super) const DEFINITION: Definition =
+    Definition { name: "overwrite", unit: "writes", sizes: Sizes { least: 4, most: 16 }, write };
+
+fn write(draw: &mut Draw, size: usize) -> Sample {
+    rewritten(draw, Task::Overwrite, size)
+}
+
+/// Writes to half as many keys, then a query for one that was written at least twice. In [`Task::GatedWrite`] each
+/// write has its mark, and a coin decides about all but the first write to a key.
+pub(super) fn rewritten(draw: &mut Draw, task: Task, size: usize) -> Sample {
+    let gated = task == Task::GatedWrite;
+    let keys = draw.distinct(size / 2, N_KEYS);
+    let mut held = [None; N_KEYS];
+    // More writes than keys: at least one key is among them.
+    let mut rewritten = Vec::new();
+    let mut line = Vec::new();
+    for _ in 0..size {
+        let k = draw.pick(&keys);
+        let v = another_value(draw, held[k]);
+        let first = held[k].is_none();
+        if !first && !rewritten.contains(&k) {
+            rewritten.push(k);
+        }
+        let counts = !gated || first || draw.below(2) == 0;
+        if counts {
+            held[k] = Some(v);
+        }
+        draw.distract(&mut line);
+        if gated {
+            line.push(if counts { WRITE } else { SKIP });
+        }
+        line.extend([key(k), value(v)]);
+    }
+    draw.distract(&mut line);
+    let asked = draw.pick(&rewritten);
+    line.extend([QUERY, key(asked), ANSWER]);
+    Sample::generated(task, &line, &[held[asked].map_or(UNKNOWN, value)])
+}
+
+/// A value other than `than`.
+fn another_value(draw: &mut Draw, than: Option<usize>) -> usize {
+    match than {
+        None => draw.below(N_VALUES),
+        Some(old) => (old + 1 + draw.below(N_VALUES - 1)) % N_VALUES,
+    }
+}

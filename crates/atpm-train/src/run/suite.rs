@@ -1,0 +1,109 @@
+//! `atpm-train suite`: the memory tasks.
+
+use atpm_data::IGNORE;
+use atpm_data::synthetic::{Sample, Split, Task};
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::exit::user;
+use super::nearest::nearest;
+use crate::report::output;
+
+/// What to do with the memory tasks.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print samples of a task in words, each answer in brackets.
+    Show(ShowArgs),
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train suite show --task kv_recall
+  atpm-train suite show --task kv_recall --split stress --seed 0 --count 3
+  atpm-train suite show --task sort --json
+
+Tasks: kv_recall, inverse_recall, overwrite, rebind, pointer_chase, gated_write, copy, selective_copy, sort, mqar,
+forgetting_mqar, and mixed_all (the first nine mixed). docs/suite.md describes them.
+
+A sample is one line. An answer stands in brackets behind the token at which the model has to give it. The same
+flags always print the same samples.
+
+With --json: task, split, seed, samples (task, index, prompt (how many of ids are given), ids, targets (null where
+nothing counts), text).";
+
+/// Flags of `suite show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// The task.
+    #[arg(long, value_name = "NAME")]
+    pub task: String,
+    /// The part of its samples: train, validation, iid, ood or stress.
+    #[arg(long, value_name = "NAME", default_value = "iid")]
+    pub split: String,
+    /// Seed of the samples.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Samples to print, from the first on.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub count: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    task: Task,
+    split: Split,
+    seed: u64,
+    samples: Vec<Shown>,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    task: Task,
+    index: u64,
+    prompt: usize,
+    ids: Vec<u32>,
+    targets: Vec<Option<u32>>,
+    text: String,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A task or split that does not exist, standard output that cannot be written.
+pub fn run(command: Command) -> anyhow::Result<()> {
+    let Command::Show(args) = command;
+    let task = named("task", &args.task, &Task::ALL, Task::name)?;
+    let split = named("split", &args.split, &Split::ALL, Split::name)?;
+    let sample = |index| task.sample(split, args.seed, index);
+    if args.json {
+        let samples = (0..args.count).map(|index| shown(index, sample(index))).collect();
+        return output::json(&Report { task, split, seed: args.seed, samples });
+    }
+    (0..args.count).try_for_each(|index| output::line(sample(index).text()))
+}
+
+/// The one of `all` that the user named.
+fn named<T: Copy>(what: &str, wanted: &str, all: &[T], name: fn(T) -> &'static str) -> anyhow::Result<T> {
+    let names = || all.iter().map(|&one| name(one));
+    all.iter().copied().find(|&one| name(one) == wanted).ok_or_else(|| {
+        let hint = nearest(&wanted.replace('-', "_"), names());
+        let hint = hint.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+        let known = names().collect::<Vec<_>>().join(", ");
+        user(format!("--{what} {wanted}: there is no such {what}; {hint}The {what}s are {known}"))
+    })
+}
+
+fn shown(index: u64, sample: Sample) -> Shown {
+    Shown {
+        task: sample.task,
+        index,
+        prompt: sample.prompt,
+        text: sample.text(),
+        targets: sample.targets.into_iter().map(|target| (target != IGNORE).then_some(target)).collect(),
+        ids: sample.ids,
+    }
+}

@@ -10,12 +10,14 @@
 //! Saved for backward: nothing but `x`.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -28,6 +30,9 @@ const OP: &str = "swiglu";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, x, shape);
+    }
     with_real!(real_dtype(OP, &[x])?, T => forward_as::<T>(x, shape))
 }
 
@@ -47,6 +52,9 @@ fn forward_as<T: Element>(x: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
 pub fn backward(x: &Tensor, dout: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
     expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::backward(&stream, x, dout, last(&shape));
+    }
     with_real!(real_dtype(OP, &[x, dout])?, T => backward_as::<T>(x, dout, last(&shape)))
 }
 

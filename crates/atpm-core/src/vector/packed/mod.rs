@@ -172,8 +172,8 @@ impl Block<'_> {
                                 strip_at(strip),
                                 out,
                                 &mut ahead,
-                            )
-                        };
+                            );
+                        }
                     }
                 });
             });

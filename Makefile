@@ -2,7 +2,7 @@
 CARGO ?= cargo
 BIN := target/release/atpm-train
 
-.PHONY: help build demo test test-kernels kernels cuda-toolkit check bench bench-ops doc golden fmt clean
+.PHONY: help build demo test test-kernels test-launches kernels build-cuda cuda-toolkit check bench bench-ops doc golden fmt clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,6 +18,12 @@ test: ## run every test
 
 test-kernels: ## run every CUDA kernel on the CPU, by emulation
 	scripts/test_kernels.sh
+
+test-launches: ## run what launches the CUDA kernels, on kernels emulated on the CPU
+	scripts/test.sh --features emulated-cuda --test emulated_cuda
+
+build-cuda: ## build target/release/atpm-train with CUDA; needs a CUDA 13.0 toolkit (nvcc, libraries)
+	$(CARGO) build --release --bin atpm-train --features cuda
 
 kernels: ## compile the CUDA kernels for sm_80 and sm_90, target/kernels
 	scripts/kernels.sh

@@ -65,6 +65,14 @@ pub enum Error {
         /// What is wrong and what would be right.
         problem: String,
     },
+    /// The CUDA driver or one of its libraries reports an error.
+    #[error("CUDA: {action}: {problem}")]
+    Cuda {
+        /// What was being done.
+        action: String,
+        /// What the driver or library said.
+        problem: String,
+    },
     /// A tensor operation failed inside candle.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),

@@ -63,6 +63,17 @@ impl Segments {
         self.starts[row].binary_search(&token).is_ok()
     }
 
+    /// `[batch, tokens]`: 1 where a document begins, 0 elsewhere.
+    pub(crate) fn flags(&self) -> Vec<u8> {
+        let mut flags = vec![0; self.batch * self.tokens];
+        for (row, starts) in self.starts.iter().enumerate() {
+            for start in starts {
+                flags[row * self.tokens + start] = 1;
+            }
+        }
+        flags
+    }
+
     /// Each token's place in its document. Tokens before the row's first start count from the
     /// row's beginning and are marked as continuing an earlier document.
     pub fn row_positions(&self, row: usize) -> impl Iterator<Item = Position> + '_ {

@@ -24,7 +24,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 4] = [
 /// Lines of a source file, without its inline tests, from which on it needs to be taken apart.
 const MOST_LINES: usize = 500;
 /// Lines in the workspace that may mention a feature gate.
-const MOST_FEATURE_GATES: usize = 10;
+const MOST_FEATURE_GATES: usize = 4;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -153,7 +153,8 @@ fn every_op_has_the_one_form() {
             if !list.lines().any(|line| line == format!("pub mod {op};")) {
                 breaches.push(format!("{room}/mod.rs does not name {op}"));
             }
-            if has("cuda") && !root.join(format!("kernels/{op}.cu")).is_file() {
+            // A matrix product is the vendor's.
+            if has("cuda") && op != "linear" && !root.join(format!("kernels/{op}.cu")).is_file() {
                 breaches.push(format!("{room}/{op}: cuda.rs launches kernels/{op}.cu, which is not there"));
             }
         }
@@ -197,13 +198,17 @@ fn paths_named_in_documents_exist() {
 }
 
 #[test]
-fn unsafe_code_stays_in_the_vector_room() {
+fn unsafe_code_stays_in_its_rooms() {
     let sources = sources();
     let mut breaches = places(&sources, "unsafe");
     breaches.extend(places(&sources, "unsafe_code"));
-    let rooms = ["crates/atpm-core/src/vector/", "crates/atpm-train/src/allocator.rs"];
+    let rooms =
+        ["crates/atpm-core/src/vector/", "crates/atpm-core/src/cuda/", "crates/atpm-train/src/allocator.rs"];
     breaches.retain(|place| !rooms.iter().any(|room| place.starts_with(room)));
-    assert_none("unsafe code belongs in atpm-core/src/vector, or is the allocator's one setting", &breaches);
+    assert_none(
+        "unsafe code belongs in atpm-core/src/vector and atpm-core/src/cuda, or is the allocator's one setting",
+        &breaches,
+    );
 }
 
 #[test]
@@ -236,6 +241,9 @@ fn feature_gates_are_few() {
         })
         .collect();
     assert!(gates.len() <= MOST_FEATURE_GATES, "too many feature gates:\n  {}", gates.join("\n  "));
+    let mut elsewhere = gates;
+    elsewhere.retain(|gate| !gate.starts_with("crates/atpm-core/src/cuda/mod.rs:"));
+    assert_none("which backend a build has is asked in atpm-core/src/cuda/mod.rs alone", &elsewhere);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! | others, on AVX-512 | any | `packed` |
 //! | others | any | the `gemm` crate |
 //!
-//! Small ones in a core's cache (the mixer's) are [`product`]. Nothing else in the workspace may be `unsafe`.
+//! Small ones in a core's cache (the mixer's) are [`product`]. Beside these and `cuda`, nothing in this crate may be `unsafe`.
 
 use std::array;
 use std::sync::LazyLock;

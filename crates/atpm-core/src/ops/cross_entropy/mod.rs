@@ -10,10 +10,11 @@
 //! dx   = G W                   dW += Gᵀ x
 //! ```
 //!
-//! A token whose target is [`IGNORE`] has loss 0 and `G = 0`. Saved for backward: nothing, since
+//! Targets are on the host for every device. A token whose target is [`IGNORE`] has loss 0 and `G = 0`. Saved for backward: nothing, since
 //! loss and gradient come from one pass, in which the logits of a block become `G` in place.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use cpu::TOKENS_PER_BLOCK;
 
 use candle_core::{DType, Tensor};
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::{Precision, unset};
 use crate::{Error, Result};
@@ -47,6 +49,9 @@ pub struct Options {
 /// A target ≥ V other than [`IGNORE`], shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor, weight: &Tensor, targets: &Tensor, precision: Precision) -> Result<Tensor> {
     let sizes = check(x, weight, targets)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, x, weight, targets, sizes, precision);
+    }
     with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, targets, sizes, precision))
 }
 
@@ -82,6 +87,9 @@ pub fn forward_backward(
 ) -> Result<(Tensor, Tensor)> {
     let sizes = check(x, weight, targets)?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[V, D]")?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward_backward(&stream, [x, weight, targets], sizes, options, scale, dweight);
+    }
     let dtype = real_dtype(OP, &[x, weight, dweight])?;
     with_real!(dtype, T => {
         forward_backward_as::<T>(x, weight, targets, sizes, options, scale, dweight)

@@ -6,15 +6,17 @@
 //! y_t = table[id_t]        dtable[v] += Σ_{t : id_t = v} dy_t, in the order of t
 //! ```
 //!
-//! Saved for backward: nothing but the ids.
+//! Saved for backward: nothing but the ids, which are on the host for every device.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::{DType, Tensor};
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -28,6 +30,9 @@ const OP: &str = "embedding";
 pub fn forward(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
     let (rows, width) = check(ids, table, "table")?;
     read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
+    if let Some(stream) = stream_of(table)? {
+        return cuda::forward(&stream, ids, table, width);
+    }
     with_real!(real_dtype(OP, &[table])?, T => forward_as::<T>(ids, table, width))
 }
 
@@ -50,6 +55,9 @@ pub fn backward(ids: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     let (rows, width) = check(ids, dtable, "dtable")?;
     expect_shape(OP, "dy", dy, &with_width(ids, width), "[.., D]")?;
     read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
+    if let Some(stream) = stream_of(dtable)? {
+        return cuda::backward(&stream, ids, dy, dtable, width);
+    }
     with_real!(real_dtype(OP, &[dy, dtable])?, T => backward_as::<T>(ids, dy, dtable, width))
 }
 

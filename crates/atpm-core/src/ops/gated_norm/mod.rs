@@ -12,12 +12,14 @@
 //! Saved for backward: nothing but `y`, `z` and `w`. Backward gives `out` once more, as SwiGLU's does.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -30,6 +32,9 @@ const OP: &str = "gated_norm";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(y, gate, weight)?;
+    if let Some(stream) = stream_of(y)? {
+        return cuda::forward(&stream, y, gate, weight, eps);
+    }
     with_real!(real_dtype(OP, &[y, gate, weight])?, T => forward_as::<T>(y, gate, weight, eps))
 }
 
@@ -57,6 +62,10 @@ pub fn backward(
     check_shapes(y, gate, weight)?;
     expect_shape(OP, "dout", dout, y.dims(), "[.., H·D]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
+    if let Some(stream) = stream_of(y)? {
+        let (dy, dgate) = cuda::backward(&stream, [y, gate, weight, dout], eps, dweight)?;
+        return Ok((dy, dgate, cuda::forward(&stream, y, gate, weight, eps)?));
+    }
     let dtype = real_dtype(OP, &[y, gate, weight, dout, dweight])?;
     with_real!(dtype, T => backward_as::<T>(y, gate, weight, eps, dout, dweight))
 }

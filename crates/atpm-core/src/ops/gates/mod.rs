@@ -16,6 +16,7 @@
 //! Saved for backward: nothing but the inputs.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ mod tests;
 use candle_core::Tensor;
 
 use crate::blocks::add;
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -57,6 +59,9 @@ pub fn forward(
 ) -> Result<Tensor> {
     check_shapes(logits, [a_log, dt_bias, bias], ["a_log", "dt_bias", "bias"])?;
     let inputs = [logits, a_log, dt_bias, bias];
+    if let Some(stream) = stream_of(logits)? {
+        return cuda::forward(&stream, inputs, pins);
+    }
     with_real!(real_dtype(OP, &inputs)?, T => forward_as::<T>(inputs, pins))
 }
 
@@ -88,8 +93,11 @@ pub fn backward(
     check_shapes(logits, [a_log, dt_bias, bias], ["a_log", "dt_bias", "bias"])?;
     check_shapes(logits, [da_log, ddt_bias, dbias], ["da_log", "ddt_bias", "dbias"])?;
     expect_shape(OP, "dcontrols", dcontrols, logits.dims(), "[B,T,5,H]")?;
-    let dtype = real_dtype(OP, &[logits, a_log, dt_bias, bias, dcontrols, da_log, ddt_bias, dbias])?;
     let (inputs, sums) = ([logits, a_log, dt_bias, bias, dcontrols], [da_log, ddt_bias, dbias]);
+    if let Some(stream) = stream_of(logits)? {
+        return cuda::backward(&stream, inputs, pins, sums);
+    }
+    let dtype = real_dtype(OP, &[logits, a_log, dt_bias, bias, dcontrols, da_log, ddt_bias, dbias])?;
     with_real!(dtype, T => backward_as::<T>(inputs, pins, sums))
 }
 

@@ -11,12 +11,14 @@
 //! because a layer with several projections of one input sums their `dx` in one buffer.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::{Precision, unset};
 use crate::{Error, Result};
@@ -31,6 +33,9 @@ const OP: &str = "linear";
 pub fn forward(x: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tensor> {
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("x", x, inputs, outputs, inputs)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, sizes, x, weight, precision);
+    }
     with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(sizes, x, weight, precision))
 }
 
@@ -41,6 +46,9 @@ pub fn forward(x: &Tensor, weight: &Tensor, precision: Precision) -> Result<Tens
 pub fn backward_input(weight: &Tensor, dy: &Tensor, precision: Precision) -> Result<Tensor> {
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
+    if let Some(stream) = stream_of(dy)? {
+        return cuda::backward_input(&stream, sizes, weight, dy, precision);
+    }
     with_real!(real_dtype(OP, &[dy, weight])?, T => backward_input_as::<T>(sizes, weight, dy, precision))
 }
 
@@ -53,6 +61,9 @@ pub fn backward_input_add(weight: &Tensor, dy: &Tensor, dx: &Tensor, precision: 
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
     expect_shape(OP, "dx", dx, &with_last(dy, inputs), "[.., K]")?;
+    if let Some(stream) = stream_of(dy)? {
+        return cuda::backward_input_add(&stream, sizes, weight, dy, dx, precision);
+    }
     with_real!(real_dtype(OP, &[dy, weight, dx])?, T => {
         backward_input_add_as::<T>(sizes, weight, dy, dx, precision)
     })
@@ -66,6 +77,9 @@ pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor, precision: Pre
     let (outputs, inputs) = weight_dims(dweight)?;
     let sizes = sizes("x", x, inputs, outputs, inputs)?;
     expect_shape(OP, "dy", dy, &with_last(x, outputs), "[.., N]")?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::backward_weight(&stream, sizes, x, dy, dweight, precision);
+    }
     with_real!(real_dtype(OP, &[x, dy, dweight])?, T => {
         backward_weight_as::<T>(sizes, x, dy, dweight, precision)
     })

@@ -10,12 +10,14 @@
 //! Saved for backward: nothing but `x` and `w`; `i` costs less to compute again than to read.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -28,6 +30,9 @@ const OP: &str = "rms_norm";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(x, weight)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, x, weight, eps);
+    }
     with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, eps))
 }
 
@@ -58,6 +63,9 @@ pub fn backward(
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
     let bypass = residual.unwrap_or(dy);
     expect_shape(OP, "residual", bypass, x.dims(), "[.., D]")?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::backward(&stream, x, weight, eps, dy, residual, dweight);
+    }
     let dtype = real_dtype(OP, &[x, weight, dy, bypass, dweight])?;
     with_real!(dtype, T => backward_as::<T>(x, weight, eps, dy, residual, dweight))
 }

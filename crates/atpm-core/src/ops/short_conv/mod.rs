@@ -13,12 +13,14 @@
 //! Saved for backward: nothing but the inputs; `pre` is computed again.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result, Segments};
@@ -42,6 +44,9 @@ pub fn forward(
 ) -> Result<(Tensor, Tensor)> {
     let sizes = Sizes::check(x, weight, segments)?;
     sizes.check_state("state", state)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, (x, weight, state), segments, sizes);
+    }
     let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x)])?;
     with_real!(dtype, T => forward_as::<T>(x, weight, state, segments, sizes))
 }
@@ -81,8 +86,11 @@ pub fn backward(
     sizes.check_state("dfinal", dfinal)?;
     expect_shape(OP, "dy", dy, x.dims(), "[B,T,C]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[C,W]")?;
-    let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x), dweight])?;
     let inputs = (x, weight, state);
+    if let Some(stream) = stream_of(x)? {
+        return cuda::backward(&stream, inputs, segments, sizes, dy, dfinal, dweight);
+    }
+    let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x), dweight])?;
     with_real!(dtype, T => backward_as::<T>(inputs, segments, sizes, dy, dfinal, dweight))
 }
 

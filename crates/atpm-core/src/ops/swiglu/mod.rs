@@ -8,15 +8,17 @@
 //! ```
 //!
 //! Saved for backward: nothing but `x`. Backward gives `out` once more, since whoever needs it again then (for the
-//! gradient of the projection that follows) gets it from the same pass over memory.
+//! gradient of the projection that follows) gets it from the same pass over memory; on CUDA, from a launch of its own.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -29,6 +31,9 @@ const OP: &str = "swiglu";
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(x: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
+    if let Some(stream) = stream_of(x)? {
+        return cuda::forward(&stream, x, shape);
+    }
     with_real!(real_dtype(OP, &[x])?, T => forward_as::<T>(x, shape))
 }
 
@@ -48,6 +53,9 @@ fn forward_as<T: Element>(x: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
 pub fn backward(x: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
     let shape = halved(x)?;
     expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
+    if let Some(stream) = stream_of(x)? {
+        return Ok((cuda::backward(&stream, x, dout, last(&shape))?, cuda::forward(&stream, x, shape)?));
+    }
     with_real!(real_dtype(OP, &[x, dout])?, T => backward_as::<T>(x, dout, last(&shape)))
 }
 

@@ -2,45 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::Config;
+use super::{Config, Constants};
 use crate::vector::{LANES, fold, vectorize};
 
 /// Elements of one block: three arrays written and one read fit the second-level cache.
 const BLOCK: usize = 16_384;
-
-/// The configuration as the constants of the inner loop.
-#[derive(Clone, Copy)]
-struct Constants {
-    grad_scale: f32,
-    beta1: f32,
-    one_minus_beta1: f32,
-    beta2: f32,
-    one_minus_beta2: f32,
-    eps: f32,
-    /// `η λ`.
-    decay: f32,
-    /// `η / (1 − β₁ᵗ)`.
-    rate: f32,
-    /// `1 / (1 − β₂ᵗ)`.
-    correction2: f32,
-}
-
-impl Constants {
-    fn new(config: &Config) -> Self {
-        let (correction1, correction2) = config.bias_corrections();
-        Self {
-            grad_scale: config.grad_scale as f32,
-            beta1: config.beta1 as f32,
-            one_minus_beta1: (1.0 - config.beta1) as f32,
-            beta2: config.beta2 as f32,
-            one_minus_beta2: (1.0 - config.beta2) as f32,
-            eps: config.eps as f32,
-            decay: (config.lr * config.weight_decay) as f32,
-            rate: (config.lr / correction1) as f32,
-            correction2: correction2.recip() as f32,
-        }
-    }
-}
 
 /// Updates `parameter`, `m` and `v` from `gradient`.
 pub(super) fn update(config: &Config, parameter: &mut [f32], m: &mut [f32], v: &mut [f32], gradient: &[f32]) {

@@ -11,16 +11,52 @@
 //! `ε` stands outside the root. The constants are made in f64; each element is computed in f32.
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::{DType, Tensor};
 
+use crate::cuda::stream_of;
 use crate::elements::{expect_shape, read, update as write};
 use crate::{Error, Result};
 
 const OP: &str = "adamw";
+
+/// The configuration as the constants of the inner loop, made in f64.
+#[derive(Clone, Copy)]
+struct Constants {
+    grad_scale: f32,
+    beta1: f32,
+    one_minus_beta1: f32,
+    beta2: f32,
+    one_minus_beta2: f32,
+    eps: f32,
+    /// `η λ`.
+    decay: f32,
+    /// `η / (1 − β₁ᵗ)`.
+    rate: f32,
+    /// `1 / (1 − β₂ᵗ)`.
+    correction2: f32,
+}
+
+impl Constants {
+    fn new(config: &Config) -> Self {
+        let (correction1, correction2) = config.bias_corrections();
+        Self {
+            grad_scale: config.grad_scale as f32,
+            beta1: config.beta1 as f32,
+            one_minus_beta1: (1.0 - config.beta1) as f32,
+            beta2: config.beta2 as f32,
+            one_minus_beta2: (1.0 - config.beta2) as f32,
+            eps: config.eps as f32,
+            decay: (config.lr * config.weight_decay) as f32,
+            rate: (config.lr / correction1) as f32,
+            correction2: correction2.recip() as f32,
+        }
+    }
+}
 
 /// Hyper-parameters of one update.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +98,9 @@ pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradi
         expect_f32(tensor)?;
     }
     expect_f32(parameter)?;
+    if let Some(stream) = stream_of(parameter)? {
+        return cuda::update(&stream, config, parameter, m, v, gradient);
+    }
     read(OP, gradient, |gradient: &[f32]| {
         write(OP, parameter, |parameter: &mut [f32]| {
             write(OP, m, |m: &mut [f32]| {
@@ -80,6 +119,9 @@ pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradi
 /// As [`update`].
 pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
     expect_f32(gradient)?;
+    if let Some(stream) = stream_of(gradient)? {
+        return cuda::squared_norm(&stream, gradient);
+    }
     read(OP, gradient, |gradient: &[f32]| Ok(cpu::squared_norm(gradient)))
 }
 

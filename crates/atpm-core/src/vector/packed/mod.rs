@@ -173,7 +173,7 @@ impl Block<'_> {
                                 out,
                                 &mut ahead,
                             );
-                        };
+                        }
                     }
                 });
             });

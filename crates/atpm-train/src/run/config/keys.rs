@@ -125,7 +125,7 @@ pub const SECTIONS: &[&str] =
 #[rustfmt::skip]
 pub const KEYS: &[Key] = &[
     key("", "seed", Count(0), Of("0"), "Seed of the initialisation and of the data order."),
-    key("", "device", Text, Of("\"auto\""), "Where to compute: `auto` or `cpu` in this build."),
+    key("", "device", Text, Of("\"auto\""), "Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA."),
     key("", "threads", Count(0), Of("0"), "CPU threads; 0 = all cores. The results do not depend on it."),
     key("", "run_dir", Text, Absent("`runs/` and the config file's name"), "Folder of the run: config, metrics, checkpoints, log."),
 

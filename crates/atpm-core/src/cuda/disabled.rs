@@ -1,0 +1,92 @@
+//! The default build: there is no stream, so nothing that needs one can be called.
+
+use std::convert::Infallible;
+use std::marker::PhantomData;
+
+use candle_core::{Device, Shape, Tensor, WithDType};
+
+use super::launch::{Kernel, Number, Slot};
+use super::product::Factor;
+use crate::vector::Precision;
+use crate::{Error, Result};
+
+/// The CUDA device of this number: none in this build.
+///
+/// # Errors
+/// Always, with what to build instead.
+pub fn device(ordinal: usize) -> Result<Device> {
+    let problem = format!(
+        "`cuda:{ordinal}` asked for, but this build has no CUDA kernels; \
+         build with `--features cuda` (make build-cuda), or use `cpu`"
+    );
+    Err(Error::Argument { op: "device", problem })
+}
+
+/// The stream of a tensor's device, if that is a GPU: never, here.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of the other backends, which can fail")]
+pub(crate) fn stream_of(_tensor: &Tensor) -> Result<Option<Stream>> {
+    Ok(None)
+}
+
+/// What a buffer can hold.
+pub(crate) trait Represented: Copy {}
+impl<T: Copy> Represented for T {}
+
+/// What a tensor can hold and a buffer too.
+pub(crate) trait Stored: WithDType {}
+impl<T: WithDType> Stored for T {}
+
+/// A stream that does not exist.
+pub(crate) enum Stream {}
+
+/// A buffer of a stream that does not exist.
+pub(crate) struct Buffer<T>(Infallible, PhantomData<T>);
+
+impl<T> Buffer<T> {
+    pub(crate) fn address(&self) -> u64 {
+        match self.0 {}
+    }
+    pub(super) fn written_to(self, _tensor: &Tensor) -> Self {
+        match self.0 {}
+    }
+    pub(crate) fn address_of(&self, _element: usize) -> u64 {
+        match self.0 {}
+    }
+}
+
+impl Stream {
+    pub(super) fn view<T: Number>(&self, _op: &'static str, _tensor: &Tensor) -> Result<Buffer<T>> {
+        match *self {}
+    }
+    pub(crate) fn unset<T: Number>(&self, _elements: usize) -> Result<Buffer<T>> {
+        match *self {}
+    }
+    pub(crate) fn upload<T: Number>(&self, _elements: &[T]) -> Result<Buffer<T>> {
+        match *self {}
+    }
+    pub(crate) fn download<T: Number>(&self, _buffer: &Buffer<T>) -> Result<Vec<T>> {
+        match *self {}
+    }
+    pub(crate) fn tensor(&self, _buffer: Buffer<f32>, _shape: impl Into<Shape>) -> Result<Tensor> {
+        match *self {}
+    }
+    pub(super) fn start(
+        &self,
+        _kernel: Kernel,
+        _grid: [u32; 3],
+        _slots: &[Slot],
+        _types: &[&str],
+    ) -> Result<()> {
+        match *self {}
+    }
+    pub(super) fn multiply(
+        &self,
+        _sizes: [i32; 3],
+        _factors: [Factor; 2],
+        _keep: f32,
+        _c: u64,
+        _precision: Precision,
+    ) -> Result<()> {
+        match *self {}
+    }
+}

@@ -1,0 +1,70 @@
+//! Ops whose launches read tables that the host makes: ids by use, tensors by address.
+
+use atpm_core::Result;
+use atpm_core::cuda::emulate;
+use atpm_core::ops::embedding;
+use atpm_core::optim::adamw;
+use atpm_core::testing::Random;
+use candle_core::{DType, Device, Tensor};
+
+use crate::{assert_refused, assert_same_as_cpu};
+
+#[test]
+fn embedding_launches() -> Result<()> {
+    for (positions, rows, width) in [(1, 1, 2), (65, 7, 32), (130, 50, 258), (20, 3, 770)] {
+        let mut random = Random::new(31);
+        // Half of the uses are of one id, as a separator's would be.
+        let mut ids = random.ids(rows, positions)?.to_vec1::<u32>()?;
+        ids.iter_mut().step_by(2).for_each(|id| *id = rows as u32 / 2);
+        let ids = Tensor::new(ids, &Device::Cpu)?;
+        let table = random.normal((rows, width), DType::F32)?;
+        let dy = random.normal((positions, width), DType::F32)?;
+        let kernels = ["embedding_forward_f32", "embedding_backward_f32"];
+        assert_same_as_cpu(&format!("embedding {positions} of [{rows}, {width}]"), &kernels, || {
+            let (y, dtable) = (embedding::forward(&ids, &table)?, table.copy()?);
+            embedding::backward(&ids, &dy, &dtable)?;
+            Ok(vec![("y", y), ("dtable", dtable)])
+        });
+    }
+    let ids = Tensor::new(&[1u32, 9], &Device::Cpu)?;
+    let table = Random::new(3).normal((9, 4), DType::F32)?;
+    assert_refused("id 9 at position 1 is outside the table of 9 rows", || embedding::forward(&ids, &table));
+    Ok(())
+}
+
+#[test]
+fn adamw_launches() -> Result<()> {
+    // One part, parts that end on a block's edge and beside it; without and with weight decay.
+    for (elements, weight_decay) in [(1, 0.0), (1000, 0.1), (8192, 0.1), (8193, 0.0), (20_000, 0.1)] {
+        let mut random = Random::new(32);
+        let config = adamw::Config {
+            lr: 1e-2,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay,
+            grad_scale: 0.5,
+            step: 3,
+        };
+        let [parameter, first, gradient] =
+            [(); 3].map(|()| random.normal(elements, DType::F32).expect("normal numbers"));
+        let second = random.uniform(1e-3, 1.0, elements, DType::F32)?;
+        assert_same_as_cpu(&format!("adamw {elements}"), &["adamw_update"], || {
+            let (p, m, v) = (parameter.copy()?, first.copy()?, second.copy()?);
+            adamw::update(&config, &p, &m, &v, &gradient)?;
+            Ok(vec![("parameter", p), ("m", m), ("v", v)])
+        });
+        let (norm, launched) = emulate(|| adamw::squared_norm(&gradient));
+        assert!((norm? / adamw::squared_norm(&gradient)? - 1.0).abs() < 1e-12);
+        assert_eq!(launched, ["squared_norm"]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_gradient_that_is_no_number_has_no_norm() -> Result<()> {
+    let gradient = Tensor::new(&[1.0f32, f32::NAN, 3.0], &Device::Cpu)?;
+    let (norm, _) = emulate(|| adamw::squared_norm(&gradient));
+    assert!(norm?.is_nan());
+    Ok(())
+}

@@ -3,6 +3,7 @@
 //! What runs here is the code that a GPU build runs: argument order, grids, shared memory, scratch and the order
 //! of launches. `make test-launches` builds and runs it.
 
+mod mixer;
 mod products;
 mod rows;
 mod tables;

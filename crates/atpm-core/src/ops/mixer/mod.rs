@@ -22,12 +22,14 @@
 //! (Yang et al., 2024).
 
 mod cpu;
+mod cuda;
 pub mod reference;
 #[cfg(test)]
 mod tests;
 
 use candle_core::Tensor;
 
+use crate::cuda::stream_of;
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result, Segments};
@@ -125,6 +127,9 @@ pub struct Gradients {
 /// Shapes or dtypes that do not fit, a device without an implementation.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, save: bool) -> Result<(Outputs, Option<Saved>)> {
     let sizes = check(shape, inputs)?;
+    if let Some(stream) = stream_of(inputs.x)? {
+        return cuda::forward(&stream, &sizes, inputs, save);
+    }
     with_real!(dtype(inputs)?, T => forward_as::<T>(&sizes, inputs, save))
 }
 
@@ -151,6 +156,9 @@ pub fn backward(
         expect_shape(OP, "dstate", dstate, &states_shape(&sizes), "[B, H, S, D]")?;
     }
     check_transport(&sizes, dtransport)?;
+    if let Some(stream) = stream_of(inputs.x)? {
+        return cuda::backward(&stream, &sizes, inputs, saved, dy, dstate, dtransport);
+    }
     with_real!(dtype(inputs)?, T => backward_as::<T>(&sizes, inputs, saved, dy, dstate, dtransport))
 }
 

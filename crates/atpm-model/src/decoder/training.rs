@@ -35,39 +35,30 @@ impl Decoder {
         if self.norm.gradient.dims() != self.norm.value.dims() {
             return Err(Error::Input("the model was made for inference, without room for gradients".into()));
         }
-        in_pool(|| self.forward_backward(ids, targets, segments, scale, z_loss))
-    }
+        in_pool(|| {
+            let eps = self.config.norm_eps;
+            let (kept, x) = self.run_blocks(self.embed(ids, segments)?, segments)?;
 
-    fn forward_backward(
-        &self,
-        ids: &Tensor,
-        targets: &Tensor,
-        segments: &Segments,
-        scale: f64,
-        z_loss: f64,
-    ) -> Result<StepOutput> {
-        let eps = self.config.norm_eps;
-        let (kept, x) = self.run_blocks(self.embed(ids, segments)?, segments)?;
+            // The head works on [N, d]: one row a token.
+            let normed = self.normed(&x)?.flatten_to(1)?;
+            let head = self.head();
+            let (token_losses, dnormed) = cross_entropy::forward_backward(
+                &normed,
+                &head.value,
+                &targets.flatten_all()?,
+                scale,
+                Options { precision: self.precision, z_loss },
+                &head.gradient,
+            )?;
+            let dnormed = dnormed.reshape(x.dims())?;
+            let mut dx = rms_norm::backward(&x, &self.norm.value, eps, &dnormed, None, &self.norm.gradient)?;
 
-        // The head works on [N, d]: one row a token.
-        let normed = self.normed(&x)?.flatten_to(1)?;
-        let head = self.head();
-        let (token_losses, dnormed) = cross_entropy::forward_backward(
-            &normed,
-            &head.value,
-            &targets.flatten_all()?,
-            scale,
-            Options { precision: self.precision, z_loss },
-            &head.gradient,
-        )?;
-        let dnormed = dnormed.reshape(x.dims())?;
-        let mut dx = rms_norm::backward(&x, &self.norm.value, eps, &dnormed, None, &self.norm.gradient)?;
-
-        for (block, (x, saved)) in self.blocks.iter().zip(kept).rev() {
-            dx = block.backward(&x, saved, &dx, segments)?;
-        }
-        embedding::backward(ids, &dx, &self.embedding.gradient)?;
-        Ok(StepOutput { token_losses })
+            for (block, (x, saved)) in self.blocks.iter().zip(kept).rev() {
+                dx = block.backward(&x, saved, &dx, segments)?;
+            }
+            embedding::backward(ids, &dx, &self.embedding.gradient)?;
+            Ok(StepOutput { token_losses })
+        })
     }
 
     /// Nats of every token `[B·T]`, 0 where the target is ignored. Nothing is kept.

@@ -214,8 +214,11 @@ fn fifty_shards(documents: usize, row_group: usize) {
     let all = 50 * documents as u64;
     let measured = measure(&Task::Pack { folder: folder.path().display().to_string(), documents: all });
     assert!(measured.documents >= all, "{measured:?}");
-    let growth = measured.late_kb as f64 / measured.early_kb as f64 - 1.0;
-    assert!(growth < 0.1, "memory grew by {:.1} %: {measured:?}", growth * 100.0);
+    // How far the reading threads run ahead differs from moment to moment by some MB; texts that were kept would be
+    // nine tenths of all (54 MB in the small size), their ids more than twice that.
+    let growth = measured.late_kb.saturating_sub(measured.early_kb);
+    let allowed = (measured.early_kb / 10).max(24 << 10);
+    assert!(growth < allowed, "memory grew by {growth} kB: {measured:?}");
     // A lane has one shard open while it reads, and one more while a page of it is read.
     let lanes = DataConfig::default().lanes;
     assert!(measured.late_files <= measured.early_files + lanes, "{measured:?}");

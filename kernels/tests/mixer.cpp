@@ -2,7 +2,9 @@
 #include "mixer_run.h"
 #include "safetensors.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 namespace {
 
@@ -100,31 +102,38 @@ Case golden_case(const std::string &path, Results &wanted) {
   return out;
 }
 
-const char *const GOLDEN[] = {"one_token",    "ragged",         "two_chunks", "long",
-                              "strong_decay", "document_reset", "no_decay",   "repeated_address_full_write",
-                              "gdn_endpoint", "rcqp_endpoint"};
+// The files of $ATPM_GOLDEN; else the project's, and those beside the checkout, where they are.
+std::vector<std::string> golden_files() {
+  const char *chosen = std::getenv("ATPM_GOLDEN");
+  const std::vector<std::string> folders =
+      chosen ? std::vector<std::string>{chosen} : std::vector<std::string>{"data/golden", "../shared/golden"};
+  std::vector<std::string> files;
+  for (const std::string &folder : folders) {
+    if (!std::filesystem::is_directory(folder)) continue;
+    for (const auto &entry : std::filesystem::directory_iterator(folder))
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  if (files.empty()) check::fail("no golden files: run from the project's root, or set ATPM_GOLDEN to their folder");
+  return files;
+}
 
 // The reference and the f32 kernels against the files themselves; the bf16 kernels against the reference
 // on the files' inputs rounded to bf16, since what that rounding changes is not the kernels' error.
 void test_golden() {
-  const char *folder = std::getenv("ATPM_GOLDEN");
-  for (const char *name : GOLDEN) {
-    const std::string path = std::string(folder == nullptr ? "../shared/golden" : folder) + "/" + name + ".safetensors";
-    if (!std::ifstream(path)) {
-      std::fprintf(stderr, "SKIPPED %s: not there; set ATPM_GOLDEN to the folder of the golden files\n", path.c_str());
-      continue;
-    }
+  for (const std::string &path : golden_files()) {
+    const std::string name = std::filesystem::path(path).stem();
     Results wanted;
     Case one = golden_case<float>(path, wanted);
     Results sequential = want(one);
     sequential.outputs.address_norm.clear();
-    mixer_test::compare(std::string("reference ") + name, one.sizes, sequential, wanted, {1e-10, 1e-10, 1e-10});
-    mixer_test::compare(std::string("f32 ") + name, one.sizes,
+    mixer_test::compare("reference " + name, one.sizes, sequential, wanted, {1e-10, 1e-10, 1e-10});
+    mixer_test::compare("f32 " + name, one.sizes,
                         mixer_test::run<float>(one.sizes, one.inputs, one.dy, one.dfinal, 0.0, {false, false, true}),
                         wanted, mixer_test::tolerances<float>());
     for (double &value : one.inputs.x) value = check::rounded<bf16>(value);
     for (double &value : one.dy) value = check::rounded<bf16>(value);
-    mixer_test::compare(std::string("bf16 ") + name, one.sizes,
+    mixer_test::compare("bf16 " + name, one.sizes,
                         mixer_test::run<bf16>(one.sizes, one.inputs, one.dy, one.dfinal), want(one),
                         mixer_test::tolerances<bf16>());
   }

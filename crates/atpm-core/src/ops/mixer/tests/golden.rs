@@ -1,8 +1,8 @@
 //! The golden files: float64 vectors of the recurrence and all thirteen gradients, made by an
-//! independent implementation (`../shared/golden/make_golden.py`).
+//! independent implementation (`scripts/golden.py`).
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
 
@@ -11,24 +11,23 @@ use crate::ops::mixer::{Shape, Transport};
 use crate::testing::assert_close;
 use crate::{Result, Segments};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden");
-
-const FILES: [&str; 10] = [
-    "one_token",
-    "ragged",
-    "two_chunks",
-    "long",
-    "strong_decay",
-    "document_reset",
-    "no_decay",
-    "repeated_address_full_write",
-    "gdn_endpoint",
-    "rcqp_endpoint",
+/// The project's own files; and others of the same form beside the checkout, where they are.
+const FOLDERS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/golden"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden"),
 ];
 
+fn files() -> Vec<PathBuf> {
+    let entries = FOLDERS.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "safetensors"));
+    files.sort();
+    assert!(files.len() >= 10, "there are {} golden files, see data/README.md", files.len());
+    files
+}
+
 /// A golden file as a case of one row and one head, and the values it asks for.
-fn load(name: &str) -> Result<(Case, Vec<Tensor>)> {
-    let path = Path::new(FOLDER).join(format!("{name}.safetensors"));
+fn load(path: &Path) -> Result<(Case, Vec<Tensor>)> {
     let file: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
     let (tokens, address) = file["q0"].dims2()?;
     let (rank, key) = file["A_K"].dims2()?;
@@ -94,13 +93,13 @@ fn assert_golden(
     gradients: f64,
     compute: impl Fn(&Case) -> Result<Vec<(&'static str, Tensor)>>,
 ) -> Result<()> {
-    for file in FILES {
-        let (case, want) = load(file)?;
+    for path in files() {
+        let (case, want) = load(&path)?;
         for ((name, got), want) in compute(&case.to(dtype)?)?.into_iter().zip(&want) {
             let tolerance = if is_gradient(name) { gradients } else { values };
             let got = parts(&case.shape, name, &got)?;
             for ((part, got), (_, want)) in got.into_iter().zip(parts(&case.shape, name, want)?) {
-                assert_close(&format!("{file}: {part}"), &got, &want, tolerance);
+                assert_close(&format!("{}: {part}", path.display()), &got, &want, tolerance);
             }
         }
     }
@@ -124,7 +123,7 @@ fn the_chunked_path_holds_every_golden_file_in_f32() -> Result<()> {
 
 #[test]
 fn a_document_start_is_the_golden_reset() -> Result<()> {
-    let (case, want) = load("document_reset")?;
+    let (case, want) = load(&Path::new(FOLDERS[0]).join("document_reset.safetensors"))?;
     let starts = vec![vec![40, 41]];
     let case = Case { segments: Segments::from_starts(96, starts)?, ..case }.with_log_alpha(|_, _| -0.05)?;
     let (outputs, _) = forward(&case.shape, &case.inputs(), false)?;

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 
 use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Shape, Storage, Tensor};
+use half::bf16;
 
 use crate::vector::Real;
 use crate::{Error, Result};
@@ -101,7 +102,7 @@ pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl In
 
 /// Runs `body` over the elements of a contiguous CPU tensor, in place. Every clone of the tensor
 /// sees the change: this is how gradients accumulate and parameters move.
-pub(crate) fn update<T: Element>(
+pub(crate) fn update<T: Writable>(
     op: &'static str,
     tensor: &Tensor,
     body: impl FnOnce(&mut [T]) -> Result<()>,
@@ -125,7 +126,7 @@ struct Update<'a, T, F> {
     element: std::marker::PhantomData<T>,
 }
 
-impl<T: Element, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for Update<'_, T, F> {
+impl<T: Writable, F: FnOnce(&mut [T]) -> Result<()>> InplaceOp1 for Update<'_, T, F> {
     fn name(&self) -> &'static str {
         self.op
     }
@@ -179,23 +180,26 @@ pub(crate) fn expect_shape(
     })
 }
 
-/// The element types that ops compute in: f32, and f64 to check gradients with.
-pub(crate) trait Element: Real + candle_core::WithDType {
-    /// The elements of a CPU storage of this dtype, for writing.
+/// The element types of CPU tensors that are written in place.
+pub(crate) trait Writable: candle_core::WithDType {
+    /// The elements of a CPU storage of this dtype.
     fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
 }
 
-impl Element for f32 {
-    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
-        if let CpuStorage::F32(elements) = storage { Some(elements) } else { None }
-    }
+macro_rules! writable {
+    ($($number:ty, $variant:ident;)*) => {
+        $(impl Writable for $number {
+            fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
+                if let CpuStorage::$variant(elements) = storage { Some(elements) } else { None }
+            }
+        })*
+    };
 }
+writable! { f32, F32; f64, F64; bf16, BF16; }
 
-impl Element for f64 {
-    fn slice_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {
-        if let CpuStorage::F64(elements) = storage { Some(elements) } else { None }
-    }
-}
+/// The element types that ops compute in on the CPU: f32, and f64 to check gradients with.
+pub(crate) trait Element: Real + Writable {}
+impl<T: Real + Writable> Element for T {}
 
 /// Runs the body with `T` standing for f32 or f64, whichever the dtype is; see [`real_dtype`].
 macro_rules! with_real {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use candle_core::{Device, Shape, Tensor, WithDType};
 
 use super::launch::{Kernel, Number, Slot};
-use super::product::Factor;
+use super::product::{self, Factor};
 use crate::vector::Precision;
 use crate::{Error, Result};
 
@@ -67,7 +67,7 @@ impl Stream {
     pub(crate) fn download<T: Number>(&self, _buffer: &Buffer<T>) -> Result<Vec<T>> {
         match *self {}
     }
-    pub(crate) fn tensor(&self, _buffer: Buffer<f32>, _shape: impl Into<Shape>) -> Result<Tensor> {
+    pub(crate) fn tensor<T: Stored>(&self, _buffer: Buffer<T>, _shape: impl Into<Shape>) -> Result<Tensor> {
         match *self {}
     }
     pub(super) fn start(
@@ -85,6 +85,7 @@ impl Stream {
         _factors: [Factor; 2],
         _keep: f32,
         _c: u64,
+        _stored: [product::Stored; 2],
         _precision: Precision,
     ) -> Result<()> {
         match *self {}

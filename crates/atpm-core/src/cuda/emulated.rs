@@ -13,11 +13,12 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use std::sync::{Mutex, PoisonError};
 
-use candle_core::{Device, Shape, Tensor, WithDType};
+use candle_core::{DType, Device, Shape, Tensor, WithDType};
+use half::bf16;
 
 use super::launch::{Kernel, Number, Slot};
-use super::product::Factor;
-use crate::elements::{overwrite_f32, read};
+use super::product::{self, Factor};
+use crate::elements::{Writable, read, update};
 use crate::vector::{Mat, MatMut, Precision, matmul};
 use crate::{Error, Result};
 
@@ -82,6 +83,7 @@ macro_rules! represented {
 }
 represented! {
     f32, f32::NAN, |number: f32| number.to_bits().into();
+    bf16, bf16::NAN, |number: bf16| number.to_bits().into();
     f64, f64::NAN, f64::to_bits;
     u8, u8::MAX, u64::from;
     u32, u32::MAX, u64::from;
@@ -143,12 +145,22 @@ impl<T: Number> Drop for Buffer<T> {
         let written = guards.filter(|cell| cell.get().bits() != T::UNSET.bits()).count();
         assert!(written == 0, "a kernel wrote outside its buffer of {} elements", end - GUARD);
         if let Some(tensor) = &self.in_place {
-            let elements: Vec<f32> =
-                self.cells().iter().map(|cell| f32::from_bits(cell.get().bits() as u32)).collect();
-            let outcome = overwrite_f32(tensor, &elements);
+            let bits = self.cells().iter().map(|cell| cell.get().bits());
+            let outcome = match tensor.dtype() {
+                DType::BF16 => put_back(tensor, bits.map(|bits| bf16::from_bits(bits as u16))),
+                _ => put_back(tensor, bits.map(|bits| f32::from_bits(bits as u32))),
+            };
             assert!(outcome.is_ok(), "an in-place buffer does not go back to its tensor: {outcome:?}");
         }
     }
+}
+
+/// Overwrites a tensor's elements.
+fn put_back<T: Writable>(tensor: &Tensor, elements: impl Iterator<Item = T>) -> Result<()> {
+    update("in place", tensor, |places: &mut [T]| {
+        places.iter_mut().zip(elements).for_each(|(place, element)| *place = element);
+        Ok(())
+    })
 }
 
 /// Emulation runs one launch at a time: it keeps the running block in global variables.
@@ -187,7 +199,11 @@ impl Stream {
         clippy::needless_pass_by_value,
         reason = "on a device the tensor takes the buffer's memory over"
     )]
-    pub(crate) fn tensor(&self, buffer: Buffer<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+    pub(crate) fn tensor<T: Number + Stored>(
+        &self,
+        buffer: Buffer<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Tensor> {
         Ok(Tensor::from_vec(buffer.elements(), shape, &Device::Cpu)?)
     }
 
@@ -238,24 +254,84 @@ impl Stream {
         [a, b]: [Factor; 2],
         keep: f32,
         c: u64,
+        [factors, result]: [product::Stored; 2],
         precision: Precision,
     ) -> Result<()> {
         let [m, n, k] = sizes.map(|size| size.cast_unsigned() as usize);
-        // SAFETY: the caller's buffers hold matrices of these sizes and are alive; C is borrowed for writing.
-        let c = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(c as usize), m * n) };
+        let (a, b) = (FactorLines::read(factors, a, m, k), FactorLines::read(factors, b, k, n));
         // Stored by rows, all of it is Cᵀ = Bᵀ Aᵀ.
-        matmul(MatMut::dense(c, n, m), keep, stored(b, k, n), stored(a, m, k), precision);
+        let multiply = |c: &mut [f32]| {
+            matmul(MatMut::dense(c, n, m), keep, b.transpose(), a.transpose(), precision);
+        };
+        // SAFETY: the caller's buffer holds a matrix of this size and is alive; it is borrowed for writing.
+        unsafe {
+            match result {
+                product::Stored::F32 => multiply(elements_mut(c, m * n)),
+                product::Stored::Bf16 => {
+                    let rounded: &mut [bf16] = elements_mut(c, m * n);
+                    let mut wide: Vec<f32> = rounded.iter().map(|element| element.to_f32()).collect();
+                    multiply(&mut wide);
+                    rounded.iter_mut().zip(wide).for_each(|(to, from)| *to = bf16::from_f32(from));
+                }
+            }
+        }
         LAUNCHED.with_borrow_mut(|launched| launched.get_or_insert_default().push("product"));
         Ok(())
     }
 }
 
-/// The transpose of factor `[rows, columns]`, whose columns lie one after another.
-fn stored<'a>((address, transposed, pitch): Factor, rows: usize, columns: usize) -> Mat<'a, f32> {
-    let (lines, length) = if transposed { (rows, columns) } else { (columns, rows) };
-    // SAFETY: as in `multiply`, which is the only caller.
-    let elements =
-        unsafe { std::slice::from_raw_parts(with_exposed_provenance(address as usize), lines * length) };
-    let lines = Mat::rows(elements, lines, length, pitch.cast_unsigned() as usize);
-    if transposed { lines.t() } else { lines }
+/// # Safety
+/// As many elements must lie there, which nobody else uses.
+unsafe fn elements_mut<'a, T>(address: u64, count: usize) -> &'a mut [T] {
+    // SAFETY: the caller's to see to.
+    unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(address as usize), count) }
+}
+
+/// A factor `[rows, columns]` of a product in f32, as dense lines: its columns, or its rows where it is transposed.
+struct FactorLines {
+    lines: Vec<f32>,
+    sizes: [usize; 2],
+    transposed: bool,
+}
+
+impl FactorLines {
+    fn read(
+        stored: product::Stored,
+        (address, transposed, pitch): Factor,
+        rows: usize,
+        columns: usize,
+    ) -> Self {
+        let (count, length) = if transposed { (rows, columns) } else { (columns, rows) };
+        let pitch = pitch.cast_unsigned() as usize;
+        // SAFETY: the caller's buffer holds `count` lines of `length` elements, `pitch` apart, and is alive.
+        let lines = unsafe {
+            match stored {
+                product::Stored::F32 => read_lines::<f32>(address, count, length, pitch),
+                product::Stored::Bf16 => read_lines::<bf16>(address, count, length, pitch),
+            }
+        };
+        Self { lines, sizes: [count, length], transposed }
+    }
+
+    /// The transpose of the factor, by rows.
+    fn transpose(&self) -> Mat<'_, f32> {
+        let lines = Mat::dense(&self.lines, self.sizes[0], self.sizes[1]);
+        if self.transposed { lines.t() } else { lines }
+    }
+}
+
+/// # Safety
+/// `count` lines of `length` elements must lie there, `pitch` apart, which nobody writes.
+unsafe fn read_lines<T: Copy + Into<f32>>(
+    address: u64,
+    count: usize,
+    length: usize,
+    pitch: usize,
+) -> Vec<f32> {
+    let line = |line: usize| {
+        let first = with_exposed_provenance::<T>(address as usize).wrapping_add(line * pitch);
+        // SAFETY: the caller's to see to.
+        unsafe { std::slice::from_raw_parts(first, length) }
+    };
+    (0..count).flat_map(line).map(|&element| element.into()).collect()
 }

@@ -18,7 +18,7 @@ use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, DevicePtr, DeviceRepr,
 use cudarc::nvrtc::Ptx;
 
 use super::launch::{Kernel, Number, Slot};
-use super::product::Factor;
+use super::product::{self, Factor};
 use crate::vector::Precision;
 use crate::{Error, Result};
 
@@ -165,7 +165,11 @@ impl Stream {
     }
 
     /// The buffer as a tensor.
-    pub(crate) fn tensor(&self, buffer: Buffer<f32>, shape: impl Into<Shape>) -> Result<Tensor> {
+    pub(crate) fn tensor<T: Number + Stored>(
+        &self,
+        buffer: Buffer<T>,
+        shape: impl Into<Shape>,
+    ) -> Result<Tensor> {
         let Memory::Own(slice) = buffer.memory else {
             return Err(failure("making a tensor", "the memory is another tensor's"));
         };
@@ -253,16 +257,21 @@ impl Stream {
         [(a, turn_a, pitch_a), (b, turn_b, pitch_b)]: [Factor; 2],
         keep: f32,
         c: u64,
+        [factors, result]: [product::Stored; 2],
         precision: Precision,
     ) -> Result<()> {
         use cudarc::cublas::sys::{cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType};
         let operation =
             |turn| if turn { cublasOperation_t::CUBLAS_OP_T } else { cublasOperation_t::CUBLAS_OP_N };
-        let compute = match precision {
-            Precision::F32 => cublasComputeType_t::CUBLAS_COMPUTE_32F,
-            Precision::Bf16 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
+        let data = |stored| match stored {
+            product::Stored::F32 => cudaDataType::CUDA_R_32F,
+            product::Stored::Bf16 => cudaDataType::CUDA_R_16BF,
         };
-        let (float, one) = (cudaDataType::CUDA_R_32F, 1.0f32);
+        let compute = match (factors, precision) {
+            (product::Stored::F32, Precision::Bf16) => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
+            _ => cublasComputeType_t::CUBLAS_COMPUTE_32F,
+        };
+        let one = 1.0f32;
         let handle = self.device.cublas_handle();
         // SAFETY: the handle is of this device and its stream. The three matrices lie in the caller's buffers, of
         // which C is borrowed for writing; `one` and `keep` are on the host and read before the call returns.
@@ -276,14 +285,14 @@ impl Stream {
                 k,
                 (&raw const one).cast(),
                 a as *const c_void,
-                float,
+                data(factors),
                 pitch_a,
                 b as *const c_void,
-                float,
+                data(factors),
                 pitch_b,
                 (&raw const keep).cast(),
                 c as *mut c_void,
-                float,
+                data(result),
                 m,
                 compute,
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,

@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
+use half::bf16;
 
 use super::backend::{Buffer, Stored, Stream};
 use crate::{Error, Result};
@@ -13,6 +14,31 @@ pub(crate) struct Kernel {
     pub(crate) file: &'static str,
     pub(crate) name: &'static str,
 }
+
+/// The two kernels of one name: for activations in f32, and in bf16.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Twins {
+    pub(crate) f32: Kernel,
+    pub(crate) bf16: Kernel,
+}
+
+impl Twins {
+    /// The one for activations of this type.
+    pub(crate) fn of<T: Activation>(self) -> Kernel {
+        T::choose(self.f32, self.bf16)
+    }
+}
+
+/// The twins `NAME_f32` and `NAME_bf16` of a file.
+macro_rules! twins {
+    ($file:literal, $name:literal) => {
+        $crate::cuda::Twins {
+            f32: $crate::cuda::Kernel { file: $file, name: concat!($name, "_f32") },
+            bf16: $crate::cuda::Kernel { file: $file, name: concat!($name, "_bf16") },
+        }
+    };
+}
+pub(crate) use twins;
 
 /// How many threads run a kernel, and with how much dynamic shared memory a block.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +67,10 @@ impl Number for f32 {
     const READ: &'static str = "const f32*";
     const WRITTEN: &'static str = "f32*";
 }
+impl Number for bf16 {
+    const READ: &'static str = "const bf16*";
+    const WRITTEN: &'static str = "bf16*";
+}
 impl Number for f64 {
     const READ: &'static str = "const f64*";
     const WRITTEN: &'static str = "f64*";
@@ -53,6 +83,45 @@ impl Number for u32 {
     const READ: &'static str = "const u32*";
     const WRITTEN: &'static str = "u32*";
 }
+/// What activations are stored in: f32 or bf16. Parameters, their gradients, controls and states are f32 with both.
+pub(crate) trait Activation: Number + Stored {
+    /// What goes with f32, or what goes with bf16.
+    fn choose<R>(f32: R, bf16: R) -> R;
+}
+impl Activation for f32 {
+    fn choose<R>(f32: R, _bf16: R) -> R {
+        f32
+    }
+}
+impl Activation for bf16 {
+    fn choose<R>(_f32: R, bf16: R) -> R {
+        bf16
+    }
+}
+
+/// Runs the body with `T` standing for what the tensor's elements are.
+macro_rules! with_activation {
+    ($op:expr, $tensor:expr, $t:ident => $body:expr) => {
+        match $tensor.dtype() {
+            candle_core::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            candle_core::DType::BF16 => {
+                type $t = half::bf16;
+                $body
+            }
+            other => Err($crate::cuda::refused_dtype($op, other)),
+        }
+    };
+}
+pub(crate) use with_activation;
+
+pub(crate) fn refused_dtype(op: &'static str, got: DType) -> Error {
+    let expected = "f32 on CUDA, bf16 for activations, u32 for ids";
+    Error::Dtype { op, got: format!("{got:?}"), expected }
+}
+
 /// Words of a table whose rows are a C++ struct of 64-bit members.
 impl Number for u64 {
     const READ: &'static str = "const u64*";
@@ -180,14 +249,13 @@ impl Stream {
     /// The elements of a tensor, in row-major order.
     pub(crate) fn read<T: Number + Stored>(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<T>> {
         if tensor.dtype() != T::DTYPE {
-            let expected = "f32 on CUDA, u32 for ids";
-            return Err(Error::Dtype { op, got: format!("{:?}", tensor.dtype()), expected });
+            return Err(refused_dtype(op, tensor.dtype()));
         }
         self.view(op, &tensor.contiguous()?)
     }
 
-    /// An f32 tensor to be written where it lies.
-    pub(crate) fn in_place(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<f32>> {
+    /// A tensor to be written where it lies.
+    pub(crate) fn in_place<T: Activation>(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<T>> {
         if !tensor.is_contiguous() {
             let problem = "a tensor that is written in place must be contiguous".into();
             return Err(Error::Argument { op, problem });
@@ -195,22 +263,22 @@ impl Stream {
         Ok(self.read(op, tensor)?.written_to(tensor))
     }
 
-    /// The elements of several f32 tensors.
-    pub(crate) fn read_all<const N: usize>(
+    /// The elements of several tensors of one dtype.
+    pub(crate) fn read_all<T: Activation, const N: usize>(
         &self,
         op: &'static str,
         tensors: [&Tensor; N],
-    ) -> Result<[Buffer<f32>; N]> {
+    ) -> Result<[Buffer<T>; N]> {
         let buffers = tensors.iter().map(|tensor| self.read(op, tensor)).collect::<Result<Vec<_>>>()?;
         Ok(buffers.try_into().unwrap_or_else(|_| unreachable!("one buffer a tensor")))
     }
 
     /// Those of a tensor that may be absent.
-    pub(crate) fn read_optional(
+    pub(crate) fn read_optional<T: Activation>(
         &self,
         op: &'static str,
         tensor: Option<&Tensor>,
-    ) -> Result<Option<Buffer<f32>>> {
+    ) -> Result<Option<Buffer<T>>> {
         tensor.map(|tensor| self.read(op, tensor)).transpose()
     }
 

@@ -16,6 +16,7 @@
 #[cfg_attr(all(feature = "emulated-cuda", not(feature = "cuda")), path = "emulated.rs")]
 #[cfg_attr(not(any(feature = "cuda", feature = "emulated-cuda")), path = "disabled.rs")]
 mod backend;
+mod cast;
 mod launch;
 mod product;
 pub(crate) mod rows;
@@ -24,5 +25,7 @@ pub use backend::device;
 #[cfg(all(feature = "emulated-cuda", not(feature = "cuda")))]
 pub use backend::emulate;
 pub(crate) use backend::{Buffer, Stream, stream_of};
-pub(crate) use launch::{Arg, Grid, Int, Kernel, Long, args};
-pub(crate) use product::{Operand, Product};
+pub(crate) use launch::{
+    Activation, Arg, Grid, Int, Kernel, Long, Twins, args, refused_dtype, twins, with_activation,
+};
+pub(crate) use product::{Operand, Product, Target};

@@ -5,6 +5,7 @@
 
 mod mixer;
 mod products;
+mod rounded;
 mod rows;
 mod tables;
 mod time;

@@ -1,10 +1,10 @@
 //! Ops whose launches read tables that the host makes: ids by use, tensors by address.
 
-use atpm_core::Result;
 use atpm_core::cuda::emulate;
 use atpm_core::ops::embedding;
 use atpm_core::optim::adamw;
 use atpm_core::testing::Random;
+use atpm_core::{Precision, Result};
 use candle_core::{DType, Device, Tensor};
 
 use crate::{assert_refused, assert_same_as_cpu};
@@ -21,14 +21,16 @@ fn embedding_launches() -> Result<()> {
         let dy = random.normal((positions, width), DType::F32)?;
         let kernels = ["embedding_forward_f32", "embedding_backward_f32"];
         assert_same_as_cpu(&format!("embedding {positions} of [{rows}, {width}]"), &kernels, || {
-            let (y, dtable) = (embedding::forward(&ids, &table)?, table.copy()?);
+            let (y, dtable) = (embedding::forward(&ids, &table, Precision::F32)?, table.copy()?);
             embedding::backward(&ids, &dy, &dtable)?;
             Ok(vec![("y", y), ("dtable", dtable)])
         });
     }
     let ids = Tensor::new(&[1u32, 9], &Device::Cpu)?;
     let table = Random::new(3).normal((9, 4), DType::F32)?;
-    assert_refused("id 9 at position 1 is outside the table of 9 rows", || embedding::forward(&ids, &table));
+    assert_refused("id 9 at position 1 is outside the table of 9 rows", || {
+        embedding::forward(&ids, &table, Precision::F32)
+    });
     Ok(())
 }
 

@@ -173,7 +173,7 @@ impl Decoder {
         if ids.elem_count() == 0 {
             return Err(Error::Input("ids are empty; a model reads at least one token".into()));
         }
-        Ok(embedding::forward(ids, &self.embedding.value)?)
+        Ok(embedding::forward(ids, &self.embedding.value, self.precision)?)
     }
 
     fn normed(&self, x: &Tensor) -> Result<Tensor> {

@@ -358,7 +358,7 @@ impl<'a> Cases<'a> {
         Ok(Case {
             name: "embedding",
             forward: pass(1, Work::memory(2 * elements), move || {
-                Ok(embedding::forward(&ids1, &table1).map(drop)?)
+                Ok(embedding::forward(&ids1, &table1, Precision::F32).map(drop)?)
             }),
             backward: pass(1, Work::memory(3 * elements), move || {
                 Ok(embedding::backward(&ids2, &dy, &dtable)?)

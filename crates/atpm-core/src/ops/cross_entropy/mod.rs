@@ -23,7 +23,7 @@ pub use cpu::TOKENS_PER_BLOCK;
 
 use candle_core::{DType, Tensor};
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::{Precision, unset};
 use crate::{Error, Result};
@@ -50,7 +50,9 @@ pub struct Options {
 pub fn forward(x: &Tensor, weight: &Tensor, targets: &Tensor, precision: Precision) -> Result<Tensor> {
     let sizes = check(x, weight, targets)?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::forward(&stream, x, weight, targets, sizes, precision);
+        return with_activation!(OP, x, T => {
+            cuda::forward::<T>(&stream, [x, weight, targets], sizes, precision)
+        });
     }
     with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, targets, sizes, precision))
 }
@@ -88,7 +90,9 @@ pub fn forward_backward(
     let sizes = check(x, weight, targets)?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[V, D]")?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::forward_backward(&stream, [x, weight, targets], sizes, options, scale, dweight);
+        return with_activation!(OP, x, T => {
+            cuda::forward_backward::<T>(&stream, [x, weight, targets], sizes, options, scale, dweight)
+        });
     }
     let dtype = real_dtype(OP, &[x, weight, dweight])?;
     with_real!(dtype, T => {

@@ -4,26 +4,32 @@ use candle_core::Tensor;
 
 use super::{OP, with_width};
 use crate::Result;
-use crate::cuda::{Grid, Int, Kernel, Stream, args, rows};
+use crate::cuda::{Activation, Grid, Int, Stream, Twins, args, rows, twins};
 use crate::elements::read;
 
-const FORWARD: Kernel = Kernel { file: "embedding", name: "embedding_forward_f32" };
-const BACKWARD: Kernel = Kernel { file: "embedding", name: "embedding_backward_f32" };
+const FORWARD: Twins = twins!("embedding", "embedding_forward");
+const BACKWARD: Twins = twins!("embedding", "embedding_backward");
 
 const THREADS: i32 = 128;
 /// Columns of a row that one block copies or sums: a pair a thread.
 const COLUMNS_PER_BLOCK: usize = 256;
 
-pub(super) fn forward(stream: &Stream, ids: &Tensor, table: &Tensor, width: usize) -> Result<Tensor> {
+pub(super) fn forward<T: Activation>(
+    stream: &Stream,
+    ids: &Tensor,
+    table: &Tensor,
+    width: usize,
+) -> Result<Tensor> {
     rows::expect_even(OP, "D", width)?;
-    let mut y = stream.unset(ids.elem_count() * width)?;
+    let mut y = stream.unset::<T>(ids.elem_count() * width)?;
     let id_buffer = read(OP, ids, |ids: &[u32]| stream.upload(ids))?;
     let table = stream.read::<f32>(OP, table)?;
-    stream.launch(FORWARD, grid(ids.elem_count(), width), &args![&id_buffer, &table, &mut y, Int(width)])?;
+    let arguments = args![&id_buffer, &table, &mut y, Int(width)];
+    stream.launch(FORWARD.of::<T>(), grid(ids.elem_count(), width), &arguments)?;
     stream.tensor(y, with_width(ids, width))
 }
 
-pub(super) fn backward(
+pub(super) fn backward<T: Activation>(
     stream: &Stream,
     ids: &Tensor,
     dy: &Tensor,
@@ -34,9 +40,9 @@ pub(super) fn backward(
     let uses = read(OP, ids, |ids: &[u32]| Ok(Uses::new(ids)))?;
     let id_buffer = read(OP, ids, |ids: &[u32]| stream.upload(ids))?;
     let (order, segments) = (stream.upload(&uses.order)?, stream.upload(&uses.segments)?);
-    let (dy, mut dtable) = (stream.read::<f32>(OP, dy)?, stream.in_place(OP, dtable)?);
+    let (dy, mut dtable) = (stream.read::<T>(OP, dy)?, stream.in_place::<f32>(OP, dtable)?);
     let arguments = args![&id_buffer, &order, &segments, &dy, &mut dtable, Int(width)];
-    stream.launch(BACKWARD, grid(uses.segments.len() - 1, width), &arguments)
+    stream.launch(BACKWARD.of::<T>(), grid(uses.segments.len() - 1, width), &arguments)
 }
 
 fn grid(rows: usize, width: usize) -> Grid {

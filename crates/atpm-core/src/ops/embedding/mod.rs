@@ -15,23 +15,28 @@ pub mod reference;
 mod tests;
 
 use candle_core::{DType, Tensor};
+use half::bf16;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read, real_dtype, tensor, update, with_real};
-use crate::vector::unset;
+use crate::vector::{Precision, unset};
 use crate::{Error, Result};
 
 const OP: &str = "embedding";
 
-/// `y [.., D]` of `ids [..]` (u32) and `table [V, D]`.
+/// `y [.., D]` of `ids [..]` (u32) and `table [V, D]`. On CUDA, `y` is stored in what `precision` names, on the CPU in
+/// the table's dtype.
 ///
 /// # Errors
 /// An id ≥ V (with its position), shapes or dtypes that do not fit, a device without an implementation.
-pub fn forward(ids: &Tensor, table: &Tensor) -> Result<Tensor> {
+pub fn forward(ids: &Tensor, table: &Tensor, precision: Precision) -> Result<Tensor> {
     let (rows, width) = check(ids, table, "table")?;
     read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
     if let Some(stream) = stream_of(table)? {
-        return cuda::forward(&stream, ids, table, width);
+        return match precision {
+            Precision::F32 => cuda::forward::<f32>(&stream, ids, table, width),
+            Precision::Bf16 => cuda::forward::<bf16>(&stream, ids, table, width),
+        };
     }
     with_real!(real_dtype(OP, &[table])?, T => forward_as::<T>(ids, table, width))
 }
@@ -56,7 +61,7 @@ pub fn backward(ids: &Tensor, dy: &Tensor, dtable: &Tensor) -> Result<()> {
     expect_shape(OP, "dy", dy, &with_width(ids, width), "[.., D]")?;
     read(OP, ids, |ids: &[u32]| check_ids(ids, rows))?;
     if let Some(stream) = stream_of(dtable)? {
-        return cuda::backward(&stream, ids, dy, dtable, width);
+        return with_activation!(OP, dy, T => cuda::backward::<T>(&stream, ids, dy, dtable, width));
     }
     with_real!(real_dtype(OP, &[dy, dtable])?, T => backward_as::<T>(ids, dy, dtable, width))
 }

@@ -4,12 +4,12 @@ use candle_core::Tensor;
 
 use super::OP;
 use crate::Result;
-use crate::cuda::{Int, Kernel, Long, Stream, args, rows};
+use crate::cuda::{Activation, Int, Long, Stream, Twins, args, rows, twins};
 
-const FORWARD: Kernel = Kernel { file: "gated_norm", name: "gated_norm_forward_f32" };
-const BACKWARD: Kernel = Kernel { file: "gated_norm", name: "gated_norm_backward_f32" };
+const FORWARD: Twins = twins!("gated_norm", "gated_norm_forward");
+const BACKWARD: Twins = twins!("gated_norm", "gated_norm_backward");
 
-pub(super) fn forward(
+pub(super) fn forward<T: Activation>(
     stream: &Stream,
     y: &Tensor,
     gate: &Tensor,
@@ -17,26 +17,29 @@ pub(super) fn forward(
     eps: f64,
 ) -> Result<Tensor> {
     let (count, width) = rows::split(OP, y, weight)?;
-    let mut out = stream.unset(y.elem_count())?;
-    let [input, gate, weight] = stream.read_all(OP, [y, gate, weight])?;
+    let mut out = stream.unset::<T>(y.elem_count())?;
+    let [input, gate] = stream.read_all::<T, 2>(OP, [y, gate])?;
+    let weight = stream.read::<f32>(OP, weight)?;
     let arguments = args![&input, &gate, &weight, eps as f32, &mut out, Long(count), Int(width)];
-    stream.launch(FORWARD, rows::forward_grid(count), &arguments)?;
+    stream.launch(FORWARD.of::<T>(), rows::forward_grid(count), &arguments)?;
     stream.tensor(out, y.shape())
 }
 
 /// `inputs`: `y`, `gate`, `weight`, `dout`.
-pub(super) fn backward(
+pub(super) fn backward<T: Activation>(
     stream: &Stream,
-    inputs: [&Tensor; 4],
+    [y, gate, weight, dout]: [&Tensor; 4],
     eps: f64,
     dweight: &Tensor,
 ) -> Result<(Tensor, Tensor)> {
-    let shape = inputs[0].shape();
-    let (count, width) = rows::split(OP, inputs[0], inputs[2])?;
+    let shape = y.shape();
+    let (count, width) = rows::split(OP, y, weight)?;
     let grid = rows::backward_grid(count, width);
-    let (mut dy, mut dgate) = (stream.unset(shape.elem_count())?, stream.unset(shape.elem_count())?);
-    let mut partials = stream.unset(grid.blocks * width)?;
-    let [y, gate, weight, dout] = stream.read_all(OP, inputs)?;
+    let (mut dy, mut dgate) =
+        (stream.unset::<T>(shape.elem_count())?, stream.unset::<T>(shape.elem_count())?);
+    let mut partials = stream.unset::<f32>(grid.blocks * width)?;
+    let [y, gate, dout] = stream.read_all::<T, 3>(OP, [y, gate, dout])?;
+    let weight = stream.read::<f32>(OP, weight)?;
     let arguments = args![
         &y,
         &gate,
@@ -49,7 +52,7 @@ pub(super) fn backward(
         Long(count),
         Int(width),
     ];
-    stream.launch(BACKWARD, grid, &arguments)?;
+    stream.launch(BACKWARD.of::<T>(), grid, &arguments)?;
     let mut dweight = stream.in_place(OP, dweight)?;
     rows::add_partials(stream, &partials, grid.blocks, width, &mut dweight)?;
     Ok((stream.tensor(dy, shape)?, stream.tensor(dgate, shape)?))

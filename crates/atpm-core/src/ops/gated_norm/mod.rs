@@ -19,7 +19,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -33,7 +33,7 @@ const OP: &str = "gated_norm";
 pub fn forward(y: &Tensor, gate: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(y, gate, weight)?;
     if let Some(stream) = stream_of(y)? {
-        return cuda::forward(&stream, y, gate, weight, eps);
+        return with_activation!(OP, y, T => cuda::forward::<T>(&stream, y, gate, weight, eps));
     }
     with_real!(real_dtype(OP, &[y, gate, weight])?, T => forward_as::<T>(y, gate, weight, eps))
 }
@@ -63,8 +63,10 @@ pub fn backward(
     expect_shape(OP, "dout", dout, y.dims(), "[.., H·D]")?;
     expect_shape(OP, "dweight", dweight, weight.dims(), "[D]")?;
     if let Some(stream) = stream_of(y)? {
-        let (dy, dgate) = cuda::backward(&stream, [y, gate, weight, dout], eps, dweight)?;
-        return Ok((dy, dgate, cuda::forward(&stream, y, gate, weight, eps)?));
+        return with_activation!(OP, y, T => {
+            let (dy, dgate) = cuda::backward::<T>(&stream, [y, gate, weight, dout], eps, dweight)?;
+            Ok((dy, dgate, cuda::forward::<T>(&stream, y, gate, weight, eps)?))
+        });
     }
     let dtype = real_dtype(OP, &[y, gate, weight, dout, dweight])?;
     with_real!(dtype, T => backward_as::<T>(y, gate, weight, eps, dout, dweight))

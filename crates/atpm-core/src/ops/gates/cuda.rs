@@ -28,8 +28,8 @@ fn pin(value: Option<f64>) -> f32 {
 pub(super) fn forward(stream: &Stream, inputs: [&Tensor; 4], pins: Pins) -> Result<Tensor> {
     let shape = inputs[0].shape();
     let (tokens, heads, grid) = split(inputs[0]);
-    let mut controls = stream.unset(shape.elem_count())?;
-    let [logits, a_log, dt_bias, bias] = stream.read_all(OP, inputs)?;
+    let mut controls = stream.unset::<f32>(shape.elem_count())?;
+    let [logits, a_log, dt_bias, bias] = stream.read_all::<f32, _>(OP, inputs)?;
     let arguments = args![
         &logits,
         &a_log,
@@ -55,9 +55,9 @@ pub(super) fn backward(
 ) -> Result<Tensor> {
     let shape = inputs[0].shape();
     let (tokens, heads, grid) = split(inputs[0]);
-    let mut dlogits = stream.unset(shape.elem_count())?;
-    let mut partials = stream.unset(grid.blocks * 6 * heads)?;
-    let [logits, a_log, dt_bias, bias, dcontrols] = stream.read_all(OP, inputs)?;
+    let mut dlogits = stream.unset::<f32>(shape.elem_count())?;
+    let mut partials = stream.unset::<f32>(grid.blocks * 6 * heads)?;
+    let [logits, a_log, dt_bias, bias, dcontrols] = stream.read_all::<f32, _>(OP, inputs)?;
     let arguments = args![
         &logits,
         &a_log,
@@ -78,7 +78,7 @@ pub(super) fn backward(
     rows::add_partials(stream, &partials, grid.blocks, 6 * heads, &mut gradients)?;
     let mut first = 0;
     for sum in sums {
-        let mut sum_buffer = stream.in_place(OP, sum)?;
+        let mut sum_buffer = stream.in_place::<f32>(OP, sum)?;
         rows::add(stream, (&gradients, first), sum.elem_count(), &mut sum_buffer)?;
         first += sum.elem_count();
     }

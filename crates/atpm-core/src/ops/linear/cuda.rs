@@ -1,41 +1,62 @@
 //! The three products on a GPU, by its vendor's library.
+//!
+//! With activations in bf16, factors are bf16 and results what they are stored in: bf16, gradients of weights f32.
+//! Forward in [`Precision::F32`] widens `x` instead, and its result is f32.
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
+use half::bf16;
 
 use super::cpu::Sizes;
 use super::{OP, with_last};
 use crate::Result;
-use crate::cuda::{Buffer, Operand, Product, Stream};
+use crate::cuda::{Activation, Operand, Product, Stream, Target};
 use crate::vector::Precision;
 
 pub(super) fn forward(
     stream: &Stream,
-    Sizes { rows, inputs, outputs }: Sizes,
+    sizes: Sizes,
     x: &Tensor,
     weight: &Tensor,
     precision: Precision,
 ) -> Result<Tensor> {
-    let mut y = stream.unset(rows * outputs)?;
-    let [input, weight] = stream.read_all(OP, [x, weight])?;
-    let (a, b) = (Operand::of(&input), Operand::of(&weight).t());
-    let (inner, columns) = (inputs, outputs);
-    stream.product(Product { rows, inner, columns, a, b, c: &mut y, c_first: 0, keep: 0.0, precision })?;
+    if x.dtype() == DType::BF16 && precision == Precision::Bf16 {
+        let (x_buffer, weight) = (stream.read_rounded(OP, x)?, stream.read_rounded(OP, weight)?);
+        let factors = [Operand::of(&x_buffer), Operand::of(&weight).t()];
+        return output::<bf16>(stream, sizes, x, factors, precision);
+    }
+    let (x_buffer, weight) = (stream.read_widened(OP, x)?, stream.read::<f32>(OP, weight)?);
+    output::<f32>(stream, sizes, x, [Operand::of(&x_buffer), Operand::of(&weight).t()], precision)
+}
+
+/// `y = A B`, as a tensor of `x`'s leading dimensions.
+fn output<T: Activation>(
+    stream: &Stream,
+    Sizes { rows, inputs, outputs }: Sizes,
+    x: &Tensor,
+    [a, b]: [Operand<'_>; 2],
+    precision: Precision,
+) -> Result<Tensor> {
+    let mut y = stream.unset::<T>(rows * outputs)?;
+    let c = Target::of(&mut y);
+    stream.product(Product { rows, inner: inputs, columns: outputs, a, b, c, keep: 0.0, precision })?;
     stream.tensor(y, with_last(x, outputs))
 }
 
-pub(super) fn backward_input(
+/// `T`: what `dy` is stored in.
+pub(super) fn backward_input<T: Activation>(
     stream: &Stream,
     sizes: Sizes,
     weight: &Tensor,
     dy: &Tensor,
     precision: Precision,
 ) -> Result<Tensor> {
-    let mut dx = stream.unset(sizes.rows * sizes.inputs)?;
-    input_product(stream, sizes, weight, dy, &mut dx, 0.0, precision)?;
+    let mut dx = stream.unset::<T>(sizes.rows * sizes.inputs)?;
+    input_product::<T>(stream, sizes, weight, dy, Target::of(&mut dx), 0.0, precision)?;
     stream.tensor(dx, with_last(dy, sizes.inputs))
 }
 
-pub(super) fn backward_input_add(
+/// `T`: what `dx` is stored in.
+pub(super) fn backward_input_add<T: Activation>(
     stream: &Stream,
     sizes: Sizes,
     weight: &Tensor,
@@ -43,35 +64,27 @@ pub(super) fn backward_input_add(
     dx: &Tensor,
     precision: Precision,
 ) -> Result<()> {
-    input_product(stream, sizes, weight, dy, &mut stream.in_place(OP, dx)?, 1.0, precision)
+    let mut dx = stream.in_place::<T>(OP, dx)?;
+    input_product::<T>(stream, sizes, weight, dy, Target::of(&mut dx), 1.0, precision)
 }
 
-/// `dx ← keep·dx + dy W`.
-fn input_product(
+/// `dx ← keep·dx + dy W`, of factors in `T`.
+fn input_product<T: Activation>(
     stream: &Stream,
     Sizes { rows, inputs, outputs }: Sizes,
     weight: &Tensor,
     dy: &Tensor,
-    dx: &mut Buffer<f32>,
+    c: Target<'_>,
     keep: f32,
     precision: Precision,
 ) -> Result<()> {
-    let [weight, dy] = stream.read_all(OP, [weight, dy])?;
+    let (weight, dy) = (stream.read_as::<T>(OP, weight)?, stream.read_as::<T>(OP, dy)?);
     let (a, b) = (Operand::of(&dy), Operand::of(&weight));
-    stream.product(Product {
-        rows,
-        inner: outputs,
-        columns: inputs,
-        a,
-        b,
-        c: dx,
-        c_first: 0,
-        keep,
-        precision,
-    })
+    stream.product(Product { rows, inner: outputs, columns: inputs, a, b, c, keep, precision })
 }
 
-pub(super) fn backward_weight(
+/// `T`: what `x` is stored in.
+pub(super) fn backward_weight<T: Activation>(
     stream: &Stream,
     Sizes { rows, inputs, outputs }: Sizes,
     x: &Tensor,
@@ -79,18 +92,9 @@ pub(super) fn backward_weight(
     dweight: &Tensor,
     precision: Precision,
 ) -> Result<()> {
-    let [x, dy] = stream.read_all(OP, [x, dy])?;
+    let (x, dy) = (stream.read::<T>(OP, x)?, stream.read_as::<T>(OP, dy)?);
     let (a, b) = (Operand::of(&dy).t(), Operand::of(&x));
-    let c = &mut stream.in_place(OP, dweight)?;
-    stream.product(Product {
-        rows: outputs,
-        inner: rows,
-        columns: inputs,
-        a,
-        b,
-        c,
-        c_first: 0,
-        keep: 1.0,
-        precision,
-    })
+    let mut dweight = stream.in_place::<f32>(OP, dweight)?;
+    let c = Target::of(&mut dweight);
+    stream.product(Product { rows: outputs, inner: rows, columns: inputs, a, b, c, keep: 1.0, precision })
 }

@@ -18,7 +18,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::{Precision, unset};
 use crate::{Error, Result};
@@ -47,7 +47,9 @@ pub fn backward_input(weight: &Tensor, dy: &Tensor, precision: Precision) -> Res
     let (outputs, inputs) = weight_dims(weight)?;
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
     if let Some(stream) = stream_of(dy)? {
-        return cuda::backward_input(&stream, sizes, weight, dy, precision);
+        return with_activation!(OP, dy, T => {
+            cuda::backward_input::<T>(&stream, sizes, weight, dy, precision)
+        });
     }
     with_real!(real_dtype(OP, &[dy, weight])?, T => backward_input_as::<T>(sizes, weight, dy, precision))
 }
@@ -62,7 +64,9 @@ pub fn backward_input_add(weight: &Tensor, dy: &Tensor, dx: &Tensor, precision: 
     let sizes = sizes("dy", dy, outputs, outputs, inputs)?;
     expect_shape(OP, "dx", dx, &with_last(dy, inputs), "[.., K]")?;
     if let Some(stream) = stream_of(dy)? {
-        return cuda::backward_input_add(&stream, sizes, weight, dy, dx, precision);
+        return with_activation!(OP, dx, T => {
+            cuda::backward_input_add::<T>(&stream, sizes, weight, dy, dx, precision)
+        });
     }
     with_real!(real_dtype(OP, &[dy, weight, dx])?, T => {
         backward_input_add_as::<T>(sizes, weight, dy, dx, precision)
@@ -78,7 +82,9 @@ pub fn backward_weight(x: &Tensor, dy: &Tensor, dweight: &Tensor, precision: Pre
     let sizes = sizes("x", x, inputs, outputs, inputs)?;
     expect_shape(OP, "dy", dy, &with_last(x, outputs), "[.., N]")?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::backward_weight(&stream, sizes, x, dy, dweight, precision);
+        return with_activation!(OP, x, T => {
+            cuda::backward_weight::<T>(&stream, sizes, x, dy, dweight, precision)
+        });
     }
     with_real!(real_dtype(OP, &[x, dy, dweight])?, T => {
         backward_weight_as::<T>(sizes, x, dy, dweight, precision)

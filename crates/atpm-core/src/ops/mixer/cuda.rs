@@ -4,29 +4,23 @@ use candle_core::Tensor;
 
 use super::cpu::{CHUNK, Sizes};
 use super::{Gradients, Inputs, OP, Outputs, Saved, Transport, states_shape};
-use crate::cuda::{Arg, Buffer, Grid, Int, Kernel, Stream, args};
+use crate::cuda::{Activation, Arg, Buffer, Grid, Int, Kernel, Stream, Twins, args, twins};
 use crate::{Error, Result};
 
-const ADDRESSES: Kernel = kernel("mixer_addresses_f32");
-const PREPARE: Kernel = kernel("mixer_prepare_f32");
-const SCAN: Kernel = kernel("mixer_scan_f32");
-const SCAN_BACKWARD: Kernel = kernel("mixer_scan_backward_f32");
-const ENTITY_BACKWARD: Kernel = kernel("mixer_entity_backward_f32");
-const ADDRESS_BACKWARD: Kernel = kernel("mixer_address_backward_f32");
-const ADDRESSES_BACKWARD: Kernel = kernel("mixer_addresses_backward_f32");
-const TRANSPORT_GRADIENTS: Kernel = kernel("mixer_transport_gradients");
-
-const fn kernel(name: &'static str) -> Kernel {
-    Kernel { file: "mixer", name }
-}
+const ADDRESSES: Twins = twins!("mixer", "mixer_addresses");
+const PREPARE: Twins = twins!("mixer", "mixer_prepare");
+const SCAN: Twins = twins!("mixer", "mixer_scan");
+const SCAN_BACKWARD: Twins = twins!("mixer", "mixer_scan_backward");
+const ENTITY_BACKWARD: Twins = twins!("mixer", "mixer_entity_backward");
+const ADDRESS_BACKWARD: Twins = twins!("mixer", "mixer_address_backward");
+const ADDRESSES_BACKWARD: Twins = twins!("mixer", "mixer_addresses_backward");
+const TRANSPORT_GRADIENTS: Kernel = Kernel { file: "mixer", name: "mixer_transport_gradients" };
 
 const THREADS: i32 = 128;
 /// Columns of a slice of the entity, and rows and columns of a tile.
 const TILE: usize = 64;
 /// Elements of a chunk's square matrix.
 const SQUARE: usize = TILE * TILE;
-/// Bytes of a tile in shared memory, whose rows are padded by four f32.
-const TILE_BYTES: usize = TILE * (TILE + 4) * size_of::<f32>();
 /// Chunks of one block of `addresses_backward`.
 const CHUNKS_PER_GROUP: usize = 8;
 
@@ -39,10 +33,14 @@ struct Plan<'a> {
     rows: usize,
     /// Blocks of `addresses_backward`.
     groups: usize,
+    /// Numbers of which the factors of a chunk that need the digits are sums: bf16 takes two.
+    parts: usize,
+    /// Bytes of a tile in shared memory, whose rows are padded by 16 bytes.
+    tile_bytes: usize,
 }
 
 impl<'a> Plan<'a> {
-    fn new(sizes: &'a Sizes) -> Result<Self> {
+    fn new<T: Activation>(sizes: &'a Sizes) -> Result<Self> {
         let Sizes { batch, tokens, heads, address, key, value, rank, .. } = *sizes;
         let fits = address.is_multiple_of(16) && key.is_multiple_of(8) && value.is_multiple_of(8);
         if tokens == 0 || !fits || address.max(key).max(value) > 256 || rank > TILE {
@@ -54,7 +52,14 @@ impl<'a> Plan<'a> {
         }
         let (states, in_row) = (batch * heads, tokens.div_ceil(CHUNK));
         let chunks = states * in_row;
-        Ok(Self { sizes, chunks, rows: chunks * CHUNK, groups: states * in_row.div_ceil(CHUNKS_PER_GROUP) })
+        Ok(Self {
+            sizes,
+            chunks,
+            rows: chunks * CHUNK,
+            groups: states * in_row.div_ceil(CHUNKS_PER_GROUP),
+            parts: T::choose(1, 2),
+            tile_bytes: TILE * (TILE * size_of::<T>() + 16),
+        })
     }
 
     fn slices(&self, width: usize) -> usize {
@@ -72,13 +77,22 @@ impl<'a> Plan<'a> {
     }
 
     fn addresses_bytes(&self) -> usize {
-        256 * (self.sizes.address + 4) + 512 + 3 * TILE_BYTES
+        256 * (self.sizes.address + 4) + 512 + self.tiles(3 * self.parts)
+    }
+    fn tiles(&self, count: usize) -> usize {
+        count * self.tile_bytes
+    }
+    /// Elements of a square matrix of every chunk.
+    fn squares(&self) -> usize {
+        self.chunks * self.parts * SQUARE
     }
     fn scan_grid(&self) -> Grid {
         let width = self.scan_width();
-        let state = TILE * self.sizes.address.div_ceil(TILE) * (4 * width + 16);
+        // The state in f32; with bf16 once more as an operand.
+        let column = if self.parts == 2 { 6 * width + 32 } else { 4 * width + 16 };
+        let state = TILE * self.sizes.address.div_ceil(TILE) * column;
         let blocks = self.sizes.batch * self.sizes.heads * self.slices(width);
-        Grid { blocks, threads: THREADS, shared_bytes: state + 4 * TILE_BYTES }
+        Grid { blocks, threads: THREADS, shared_bytes: state + self.tiles(2 * self.parts + 2) }
     }
     fn grid(blocks: usize, shared_bytes: usize) -> Grid {
         Grid { blocks, threads: THREADS, shared_bytes }
@@ -100,8 +114,8 @@ impl<'a> Plan<'a> {
 }
 
 /// The inputs in device memory.
-struct Given {
-    x: Buffer<f32>,
+struct Given<T: Activation> {
+    x: Buffer<T>,
     controls: Buffer<f32>,
     a_key: Buffer<f32>,
     a_value: Buffer<f32>,
@@ -109,74 +123,80 @@ struct Given {
     starts: Buffer<u8>,
 }
 
-impl Given {
+impl<T: Activation> Given<T> {
     fn new(stream: &Stream, inputs: &Inputs<'_>) -> Result<Self> {
         let Transport { a_key, a_value, c } = inputs.transport;
-        let tensors = [inputs.x, inputs.controls, a_key, a_value, c];
-        let [x, controls, a_key, a_value, c] = stream.read_all(OP, tensors)?;
+        let x = stream.read::<T>(OP, inputs.x)?;
+        let [controls, a_key, a_value, c] =
+            stream.read_all::<f32, 4>(OP, [inputs.controls, a_key, a_value, c])?;
         let starts = stream.upload(&inputs.segments.flags())?;
         Ok(Self { x, controls, a_key, a_value, c, starts })
     }
 }
 
 /// What both passes begin with: addresses, and the chunks' prepared matrices.
-struct Scratch {
-    s: Buffer<f32>,
-    q: Buffer<f32>,
-    d: Buffer<f32>,
-    w: Buffer<f32>,
-    b: Buffer<f32>,
+struct Scratch<T: Activation> {
+    s: Buffer<T>,
+    q: Buffer<T>,
+    d: Buffer<T>,
+    w: Buffer<T>,
+    b: Buffer<T>,
     norms: Buffer<f32>,
     gamma_tail: Buffer<f32>,
 }
 
-impl Scratch {
+impl<T: Activation> Scratch<T> {
     /// `u0` is for forward, `m` and `n` are for backward.
     fn fill(
         stream: &Stream,
         plan: &Plan<'_>,
-        given: &Given,
-        u0: Option<&mut Buffer<f32>>,
-        m: Option<&mut Buffer<f32>>,
-        n: Option<&mut Buffer<f32>>,
+        given: &Given<T>,
+        u0: Option<&mut Buffer<T>>,
+        m: Option<&mut Buffer<T>>,
+        n: Option<&mut Buffer<T>>,
     ) -> Result<Self> {
         let addresses = plan.rows * plan.sizes.address;
         let mut scratch = Self {
-            s: stream.unset::<f32>(addresses)?,
-            q: stream.unset::<f32>(addresses)?,
-            d: stream.unset::<f32>(addresses)?,
-            w: stream.unset::<f32>(2 * addresses)?,
-            b: stream.unset::<f32>(plan.chunks * SQUARE)?,
-            norms: stream.unset::<f32>(plan.chunks)?,
-            gamma_tail: stream.unset::<f32>(2 * plan.rows)?,
+            s: stream.unset(addresses)?,
+            q: stream.unset(addresses)?,
+            d: stream.unset(addresses)?,
+            w: stream.unset(2 * addresses)?,
+            b: stream.unset(plan.squares())?,
+            norms: stream.unset(plan.chunks)?,
+            gamma_tail: stream.unset(2 * plan.rows)?,
         };
         let Self { s, q, d, w, b, norms, gamma_tail } = &mut scratch;
         let Given { x, controls, a_key, a_value, c, starts } = given;
         let arguments =
             args![x, controls, a_key, a_value, c, &mut *s, &mut *q, &mut *d, norms, plan.sizes.query_norm];
-        plan.launch(stream, ADDRESSES, Plan::grid(plan.chunks, plan.addresses_bytes()), arguments)?;
+        plan.launch(stream, ADDRESSES.of::<T>(), Plan::grid(plan.chunks, plan.addresses_bytes()), arguments)?;
         let arguments = args![x, controls, starts, &*s, &*q, &*d, w, u0, b, m, n, gamma_tail];
-        plan.launch(stream, PREPARE, Plan::grid(plan.chunks, 18_432 + 4 * TILE_BYTES), arguments)?;
+        plan.launch(
+            stream,
+            PREPARE.of::<T>(),
+            Plan::grid(plan.chunks, 18_432 + plan.tiles(3 * plan.parts + 1)),
+            arguments,
+        )?;
         Ok(scratch)
     }
 }
 
-pub(super) fn forward(
+pub(super) fn forward<T: Activation>(
     stream: &Stream,
     sizes: &Sizes,
     inputs: &Inputs<'_>,
     save: bool,
 ) -> Result<(Outputs, Option<Saved>)> {
-    let plan = Plan::new(sizes)?;
+    let plan = Plan::new::<T>(sizes)?;
     let Sizes { batch, tokens, heads, address, .. } = *sizes;
     let entity = sizes.entity();
-    let given = Given::new(stream, inputs)?;
-    let initial = stream.read_optional(OP, inputs.state)?;
-    let mut u0 = stream.unset::<f32>(plan.rows * entity)?;
+    let given = Given::<T>::new(stream, inputs)?;
+    let initial = stream.read_optional::<f32>(OP, inputs.state)?;
+    let mut u0 = stream.unset::<T>(plan.rows * plan.parts * entity)?;
     let mut scratch = Scratch::fill(stream, &plan, &given, Some(&mut u0), None, None)?;
     let (mut y, mut state) =
-        (stream.unset::<f32>(batch * tokens * heads * entity)?, stream.unset::<f32>(plan.state_elements())?);
-    let mut chunk_states = if save { Some(stream.unset::<f32>(plan.saved_elements())?) } else { None };
+        (stream.unset::<T>(batch * tokens * heads * entity)?, stream.unset::<f32>(plan.state_elements())?);
+    let mut chunk_states = if save { Some(stream.unset::<T>(plan.saved_elements())?) } else { None };
     let mut address_norm = stream.unset::<f32>(batch * heads)?;
     let Scratch { q, d, w, b, norms, gamma_tail, .. } = &mut scratch;
     let arguments = args![
@@ -194,7 +214,7 @@ pub(super) fn forward(
         &mut address_norm,
         Int(plan.scan_width()),
     ];
-    plan.launch(stream, SCAN, plan.scan_grid(), arguments)?;
+    plan.launch(stream, SCAN.of::<T>(), plan.scan_grid(), arguments)?;
     let outputs = Outputs {
         y: stream.tensor(y, (batch, tokens, heads * entity))?,
         state: stream.tensor(state, &states_shape(sizes))?,
@@ -205,7 +225,7 @@ pub(super) fn forward(
     Ok((outputs, saved.map(|chunk_states| Saved { chunk_states })))
 }
 
-pub(super) fn backward(
+pub(super) fn backward<T: Activation>(
     stream: &Stream,
     sizes: &Sizes,
     inputs: &Inputs<'_>,
@@ -214,35 +234,18 @@ pub(super) fn backward(
     dstate: Option<&Tensor>,
     dtransport: &Transport,
 ) -> Result<Gradients> {
-    let plan = Plan::new(sizes)?;
+    let plan = Plan::new::<T>(sizes)?;
     let (entity, slices) = (sizes.entity(), plan.slices(TILE));
-    let given = Given::new(stream, inputs)?;
-    let [chunk_states, dy] = stream.read_all(OP, [&saved.chunk_states, dy])?;
-    let dfinal = stream.read_optional(OP, dstate)?;
-    let (mut m, mut n) =
-        (stream.unset::<f32>(plan.chunks * SQUARE)?, stream.unset::<f32>(2 * plan.chunks * SQUARE)?);
+    let given = Given::<T>::new(stream, inputs)?;
+    let [chunk_states, dy] = stream.read_all::<T, 2>(OP, [&saved.chunk_states, dy])?;
+    let dfinal = stream.read_optional::<f32>(OP, dstate)?;
+    let (mut m, mut n) = (stream.unset::<T>(plan.squares())?, stream.unset::<T>(2 * plan.squares())?);
     let mut scratch = Scratch::fill(stream, &plan, &given, None, Some(&mut m), Some(&mut n))?;
-    let Scratch { s, q, d, w, b, gamma_tail, .. } = &mut scratch;
+    let (chunk_gradients, dinitial) = scan_backward(stream, &plan, &mut scratch, &dy, dfinal.as_ref())?;
+    let Scratch { s, q, d, b, gamma_tail, .. } = &mut scratch;
     let Given { x, controls, starts, .. } = &given;
 
-    let mut chunk_gradients = stream.unset::<f32>(plan.saved_elements())?;
-    let mut dinitial = stream.unset::<f32>(plan.state_elements())?;
-    let arguments = args![
-        &*q,
-        &*d,
-        w,
-        &mut *b,
-        &mut *gamma_tail,
-        &dy,
-        dfinal.as_ref(),
-        &mut chunk_gradients,
-        &mut dinitial,
-        Int(plan.scan_width()),
-    ];
-    plan.launch(stream, SCAN_BACKWARD, plan.scan_grid(), arguments)?;
-
-    let (mut dr, mut u) =
-        (stream.unset::<f32>(plan.rows * entity)?, stream.unset::<f32>(plan.rows * entity)?);
+    let (mut dr, mut u) = (stream.unset::<T>(plan.rows * entity)?, stream.unset::<T>(plan.rows * entity)?);
     let mut per_token = stream.unset::<f32>(plan.rows * slices * 2)?;
     let (states, gradients) = (&chunk_states, &chunk_gradients);
     let arguments = args![
@@ -263,7 +266,12 @@ pub(super) fn backward(
         &mut u,
         &mut per_token,
     ];
-    plan.launch(stream, ENTITY_BACKWARD, Plan::grid(plan.chunks * slices, 1280 + 5 * TILE_BYTES), arguments)?;
+    plan.launch(
+        stream,
+        ENTITY_BACKWARD.of::<T>(),
+        Plan::grid(plan.chunks * slices, 1280 + plan.tiles(3 * plan.parts + 2)),
+        arguments,
+    )?;
 
     let addresses = plan.rows * sizes.address;
     let (mut ds, mut dq, mut dd) =
@@ -289,7 +297,12 @@ pub(super) fn backward(
         &mut dd,
         &mut dcontrols,
     ];
-    plan.launch(stream, ADDRESS_BACKWARD, Plan::grid(plan.chunks, 7 * TILE_BYTES), arguments)?;
+    plan.launch(
+        stream,
+        ADDRESS_BACKWARD.of::<T>(),
+        Plan::grid(plan.chunks, plan.tiles(2 * plan.parts + 5)),
+        arguments,
+    )?;
 
     let mut inner = InnerGradients { ds, dq, dd, dr, dcontrols };
     let dx = projections_backward(stream, &plan, &given, &mut inner, dtransport)?;
@@ -300,29 +313,54 @@ pub(super) fn backward(
     })
 }
 
+/// Gradients of the state after each chunk, `[B,H,N,S,D]`, and of the first state.
+fn scan_backward<T: Activation>(
+    stream: &Stream,
+    plan: &Plan<'_>,
+    Scratch { q, d, w, b, gamma_tail, .. }: &mut Scratch<T>,
+    dy: &Buffer<T>,
+    dfinal: Option<&Buffer<f32>>,
+) -> Result<(Buffer<T>, Buffer<f32>)> {
+    let mut chunk_gradients = stream.unset::<T>(plan.saved_elements())?;
+    let mut dinitial = stream.unset::<f32>(plan.state_elements())?;
+    let arguments = args![
+        &*q,
+        &*d,
+        w,
+        b,
+        gamma_tail,
+        dy,
+        dfinal,
+        &mut chunk_gradients,
+        &mut dinitial,
+        Int(plan.scan_width()),
+    ];
+    plan.launch(stream, SCAN_BACKWARD.of::<T>(), plan.scan_grid(), arguments)?;
+    Ok((chunk_gradients, dinitial))
+}
+
 /// Gradients of addresses and entity, `[B,H,N,64,·]`, and of the controls, of which ρ and λ are still to be written.
-struct InnerGradients {
+struct InnerGradients<T: Activation> {
     ds: Buffer<f32>,
     dq: Buffer<f32>,
     dd: Buffer<f32>,
-    dr: Buffer<f32>,
+    dr: Buffer<T>,
     dcontrols: Buffer<f32>,
 }
 
 /// The last step of backward: `dx`; the gradients of ρ and λ; adds to `dtransport`.
-fn projections_backward(
+fn projections_backward<T: Activation>(
     stream: &Stream,
     plan: &Plan<'_>,
-    given: &Given,
-    inner: &mut InnerGradients,
+    given: &Given<T>,
+    inner: &mut InnerGradients<T>,
     dtransport: &Transport,
-) -> Result<Buffer<f32>> {
+) -> Result<Buffer<T>> {
     let Given { x, controls, a_key, a_value, c, .. } = given;
     let InnerGradients { ds, dq, dd, dr, dcontrols } = inner;
     let transport = plan.sizes.rank * (plan.sizes.entity() + plan.sizes.address);
     let (mut dx, mut partials) = (
-        stream
-            .unset::<f32>(plan.sizes.batch * plan.sizes.tokens * plan.sizes.heads * plan.sizes.channels())?,
+        stream.unset::<T>(plan.sizes.batch * plan.sizes.tokens * plan.sizes.heads * plan.sizes.channels())?,
         stream.unset::<f32>(plan.groups * transport)?,
     );
     let arguments = args![
@@ -340,12 +378,13 @@ fn projections_backward(
         &mut partials,
         plan.sizes.query_norm,
     ];
-    let grid = Plan::grid(plan.groups, plan.addresses_bytes() + 2 * TILE_BYTES);
-    plan.launch(stream, ADDRESSES_BACKWARD, grid, arguments)?;
+    let grid = Plan::grid(plan.groups, plan.addresses_bytes() + plan.tiles(plan.parts + 1));
+    plan.launch(stream, ADDRESSES_BACKWARD.of::<T>(), grid, arguments)?;
 
     let Transport { a_key, a_value, c } = dtransport;
-    let (mut da_key, mut da_value) = (stream.in_place(OP, a_key)?, stream.in_place(OP, a_value)?);
-    let mut dc = stream.in_place(OP, c)?;
+    let (mut da_key, mut da_value) =
+        (stream.in_place::<f32>(OP, a_key)?, stream.in_place::<f32>(OP, a_value)?);
+    let mut dc = stream.in_place::<f32>(OP, c)?;
     let grid = Grid::new((plan.sizes.heads * transport).div_ceil(128), THREADS);
     let arguments = args![&partials, &mut da_key, &mut da_value, &mut dc];
     plan.launch(stream, TRANSPORT_GRADIENTS, grid, arguments)?;

@@ -29,7 +29,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result, Segments};
@@ -128,7 +128,7 @@ pub struct Gradients {
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, save: bool) -> Result<(Outputs, Option<Saved>)> {
     let sizes = check(shape, inputs)?;
     if let Some(stream) = stream_of(inputs.x)? {
-        return cuda::forward(&stream, &sizes, inputs, save);
+        return with_activation!(OP, inputs.x, T => cuda::forward::<T>(&stream, &sizes, inputs, save));
     }
     with_real!(dtype(inputs)?, T => forward_as::<T>(&sizes, inputs, save))
 }
@@ -157,7 +157,9 @@ pub fn backward(
     }
     check_transport(&sizes, dtransport)?;
     if let Some(stream) = stream_of(inputs.x)? {
-        return cuda::backward(&stream, &sizes, inputs, saved, dy, dstate, dtransport);
+        return with_activation!(OP, inputs.x, T => {
+            cuda::backward::<T>(&stream, &sizes, inputs, saved, dy, dstate, dtransport)
+        });
     }
     with_real!(dtype(inputs)?, T => backward_as::<T>(&sizes, inputs, saved, dy, dstate, dtransport))
 }

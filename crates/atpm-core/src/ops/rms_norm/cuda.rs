@@ -4,21 +4,26 @@ use candle_core::Tensor;
 
 use super::OP;
 use crate::Result;
-use crate::cuda::{Int, Kernel, Long, Stream, args, rows};
+use crate::cuda::{Activation, Int, Long, Stream, Twins, args, rows, twins};
 
-const FORWARD: Kernel = Kernel { file: "rms_norm", name: "rms_norm_forward_f32" };
-const BACKWARD: Kernel = Kernel { file: "rms_norm", name: "rms_norm_backward_f32" };
+const FORWARD: Twins = twins!("rms_norm", "rms_norm_forward");
+const BACKWARD: Twins = twins!("rms_norm", "rms_norm_backward");
 
-pub(super) fn forward(stream: &Stream, x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+pub(super) fn forward<T: Activation>(
+    stream: &Stream,
+    x: &Tensor,
+    weight: &Tensor,
+    eps: f64,
+) -> Result<Tensor> {
     let (count, width) = rows::split(OP, x, weight)?;
-    let mut y = stream.unset(x.elem_count())?;
-    let [input, weight] = stream.read_all(OP, [x, weight])?;
+    let mut y = stream.unset::<T>(x.elem_count())?;
+    let (input, weight) = (stream.read::<T>(OP, x)?, stream.read::<f32>(OP, weight)?);
     let arguments = args![&input, &weight, eps as f32, &mut y, Long(count), Int(width)];
-    stream.launch(FORWARD, rows::forward_grid(count), &arguments)?;
+    stream.launch(FORWARD.of::<T>(), rows::forward_grid(count), &arguments)?;
     stream.tensor(y, x.shape())
 }
 
-pub(super) fn backward(
+pub(super) fn backward<T: Activation>(
     stream: &Stream,
     x: &Tensor,
     weight: &Tensor,
@@ -29,9 +34,11 @@ pub(super) fn backward(
 ) -> Result<Tensor> {
     let (count, width) = rows::split(OP, x, weight)?;
     let grid = rows::backward_grid(count, width);
-    let (mut dx, mut partials) = (stream.unset(x.elem_count())?, stream.unset(grid.blocks * width)?);
-    let [input, weight, dy] = stream.read_all(OP, [x, weight, dy])?;
-    let residual = stream.read_optional(OP, residual)?;
+    let mut dx = stream.unset::<T>(x.elem_count())?;
+    let mut partials = stream.unset::<f32>(grid.blocks * width)?;
+    let [input, dy] = stream.read_all::<T, 2>(OP, [x, dy])?;
+    let weight = stream.read::<f32>(OP, weight)?;
+    let residual = stream.read_optional::<T>(OP, residual)?;
     let arguments = args![
         &input,
         &weight,
@@ -43,7 +50,7 @@ pub(super) fn backward(
         Long(count),
         Int(width),
     ];
-    stream.launch(BACKWARD, grid, &arguments)?;
+    stream.launch(BACKWARD.of::<T>(), grid, &arguments)?;
     let mut dweight = stream.in_place(OP, dweight)?;
     rows::add_partials(stream, &partials, grid.blocks, width, &mut dweight)?;
     stream.tensor(dx, x.shape())

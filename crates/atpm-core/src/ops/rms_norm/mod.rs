@@ -17,7 +17,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ const OP: &str = "rms_norm";
 pub fn forward(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     check_shapes(x, weight)?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::forward(&stream, x, weight, eps);
+        return with_activation!(OP, x, T => cuda::forward::<T>(&stream, x, weight, eps));
     }
     with_real!(real_dtype(OP, &[x, weight])?, T => forward_as::<T>(x, weight, eps))
 }
@@ -64,7 +64,9 @@ pub fn backward(
     let bypass = residual.unwrap_or(dy);
     expect_shape(OP, "residual", bypass, x.dims(), "[.., D]")?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::backward(&stream, x, weight, eps, dy, residual, dweight);
+        return with_activation!(OP, x, T => {
+            cuda::backward::<T>(&stream, x, weight, eps, dy, residual, dweight)
+        });
     }
     let dtype = real_dtype(OP, &[x, weight, dy, bypass, dweight])?;
     with_real!(dtype, T => backward_as::<T>(x, weight, eps, dy, residual, dweight))

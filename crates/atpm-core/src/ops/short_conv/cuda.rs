@@ -3,11 +3,11 @@
 use candle_core::Tensor;
 
 use super::{OP, Sizes};
-use crate::cuda::{Grid, Int, Kernel, Stream, args, rows};
+use crate::cuda::{Activation, Grid, Int, Stream, Twins, args, rows, twins};
 use crate::{Error, Result, Segments};
 
-const FORWARD: Kernel = Kernel { file: "short_conv", name: "short_conv_forward_f32" };
-const BACKWARD: Kernel = Kernel { file: "short_conv", name: "short_conv_backward_f32" };
+const FORWARD: Twins = twins!("short_conv", "short_conv_forward");
+const BACKWARD: Twins = twins!("short_conv", "short_conv_backward");
 
 /// Threads of a block, each with a channel of its own.
 const THREADS: i32 = 128;
@@ -34,16 +34,16 @@ impl Sizes {
 /// What both passes read: `x`, `weight` and the state, if there is one.
 pub(super) type Inputs<'a> = (&'a Tensor, &'a Tensor, Option<&'a Tensor>);
 
-pub(super) fn forward(
+pub(super) fn forward<T: Activation>(
     stream: &Stream,
     (x, weight, state): Inputs<'_>,
     segments: &Segments,
     sizes: Sizes,
 ) -> Result<(Tensor, Tensor)> {
     sizes.expect_tokens()?;
-    let (mut y, mut last) = (stream.unset(x.elem_count())?, stream.unset(sizes.state_elements())?);
-    let [input, weight] = stream.read_all(OP, [x, weight])?;
-    let (state, starts) = (stream.read_optional(OP, state)?, stream.upload(&segments.flags())?);
+    let (mut y, mut last) = (stream.unset::<T>(x.elem_count())?, stream.unset::<T>(sizes.state_elements())?);
+    let (input, weight) = (stream.read::<T>(OP, x)?, stream.read::<f32>(OP, weight)?);
+    let (state, starts) = (stream.read_optional::<T>(OP, state)?, stream.upload(&segments.flags())?);
     let Sizes { tokens, channels, width, .. } = sizes;
     let arguments = args![
         &input,
@@ -56,11 +56,11 @@ pub(super) fn forward(
         Int(channels),
         Int(width),
     ];
-    stream.launch(FORWARD, sizes.grid(), &arguments)?;
+    stream.launch(FORWARD.of::<T>(), sizes.grid(), &arguments)?;
     Ok((stream.tensor(y, x.shape())?, stream.tensor(last, &sizes.state_shape())?))
 }
 
-pub(super) fn backward(
+pub(super) fn backward<T: Activation>(
     stream: &Stream,
     (x, weight, state): Inputs<'_>,
     segments: &Segments,
@@ -71,10 +71,12 @@ pub(super) fn backward(
 ) -> Result<(Tensor, Tensor)> {
     sizes.expect_tokens()?;
     let Sizes { tokens, channels, width, .. } = sizes;
-    let (mut dx, mut dstate) = (stream.unset(x.elem_count())?, stream.unset(sizes.state_elements())?);
-    let mut partials = stream.unset(sizes.token_blocks() * channels * width)?;
-    let [input, weight, dy] = stream.read_all(OP, [x, weight, dy])?;
-    let (state, dfinal) = (stream.read_optional(OP, state)?, stream.read_optional(OP, dfinal)?);
+    let (mut dx, mut dstate) =
+        (stream.unset::<T>(x.elem_count())?, stream.unset::<T>(sizes.state_elements())?);
+    let mut partials = stream.unset::<f32>(sizes.token_blocks() * channels * width)?;
+    let [input, dy] = stream.read_all::<T, 2>(OP, [x, dy])?;
+    let weight = stream.read::<f32>(OP, weight)?;
+    let (state, dfinal) = (stream.read_optional::<T>(OP, state)?, stream.read_optional::<T>(OP, dfinal)?);
     let starts = stream.upload(&segments.flags())?;
     let arguments = args![
         &input,
@@ -90,7 +92,7 @@ pub(super) fn backward(
         Int(channels),
         Int(width),
     ];
-    stream.launch(BACKWARD, sizes.grid(), &arguments)?;
+    stream.launch(BACKWARD.of::<T>(), sizes.grid(), &arguments)?;
     let mut dweight = stream.in_place(OP, dweight)?;
     rows::add_partials(stream, &partials, sizes.token_blocks(), channels * width, &mut dweight)?;
     Ok((stream.tensor(dx, x.shape())?, stream.tensor(dstate, &sizes.state_shape())?))

@@ -20,7 +20,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
 use crate::vector::unset;
 use crate::{Error, Result, Segments};
@@ -45,7 +45,9 @@ pub fn forward(
     let sizes = Sizes::check(x, weight, segments)?;
     sizes.check_state("state", state)?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::forward(&stream, (x, weight, state), segments, sizes);
+        return with_activation!(OP, x, T => {
+            cuda::forward::<T>(&stream, (x, weight, state), segments, sizes)
+        });
     }
     let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x)])?;
     with_real!(dtype, T => forward_as::<T>(x, weight, state, segments, sizes))
@@ -88,7 +90,9 @@ pub fn backward(
     expect_shape(OP, "dweight", dweight, weight.dims(), "[C,W]")?;
     let inputs = (x, weight, state);
     if let Some(stream) = stream_of(x)? {
-        return cuda::backward(&stream, inputs, segments, sizes, dy, dfinal, dweight);
+        return with_activation!(OP, x, T => {
+            cuda::backward::<T>(&stream, inputs, segments, sizes, dy, dfinal, dweight)
+        });
     }
     let dtype = real_dtype(OP, &[x, weight, state.unwrap_or(x), dy, dfinal.unwrap_or(x), dweight])?;
     with_real!(dtype, T => backward_as::<T>(inputs, segments, sizes, dy, dfinal, dweight))

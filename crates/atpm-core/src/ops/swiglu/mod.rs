@@ -18,7 +18,7 @@ mod tests;
 
 use candle_core::Tensor;
 
-use crate::cuda::stream_of;
+use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, with_real};
 use crate::vector::unset;
 use crate::{Error, Result};
@@ -32,7 +32,7 @@ const OP: &str = "swiglu";
 pub fn forward(x: &Tensor) -> Result<Tensor> {
     let shape = halved(x)?;
     if let Some(stream) = stream_of(x)? {
-        return cuda::forward(&stream, x, shape);
+        return with_activation!(OP, x, T => cuda::forward::<T>(&stream, x, shape));
     }
     with_real!(real_dtype(OP, &[x])?, T => forward_as::<T>(x, shape))
 }
@@ -54,7 +54,10 @@ pub fn backward(x: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
     let shape = halved(x)?;
     expect_shape(OP, "dout", dout, &shape, "[.., F]")?;
     if let Some(stream) = stream_of(x)? {
-        return Ok((cuda::backward(&stream, x, dout, last(&shape))?, cuda::forward(&stream, x, shape)?));
+        return with_activation!(OP, x, T => {
+            let dx = cuda::backward::<T>(&stream, x, dout, last(&shape))?;
+            Ok((dx, cuda::forward::<T>(&stream, x, shape)?))
+        });
     }
     with_real!(real_dtype(OP, &[x, dout])?, T => backward_as::<T>(x, dout, last(&shape)))
 }

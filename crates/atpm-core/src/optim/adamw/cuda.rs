@@ -46,7 +46,8 @@ pub(super) fn update(
     let elements = parameter.elem_count();
     let gradient = stream.read::<f32>(OP, gradient)?;
     // Written through their addresses in the table, and alive until the launch is given.
-    let written = [stream.in_place(OP, parameter)?, stream.in_place(OP, m)?, stream.in_place(OP, v)?];
+    let in_place = |tensor| stream.in_place::<f32>(OP, tensor);
+    let written = [in_place(parameter)?, in_place(m)?, in_place(v)?];
     let [parameter, m, v] = written.each_ref().map(Buffer::address);
     let table = Table::new(stream, [parameter, m, v, gradient.address()], elements, c.decay)?;
     let scale = stream.upload(&[c.grad_scale])?;

@@ -63,6 +63,45 @@ fn adamw_launches() -> Result<()> {
     Ok(())
 }
 
+// What a training step does: all parameters in one launch, decaying ones and others, and their norm in another.
+#[test]
+fn adamw_launches_for_all_at_once() -> Result<()> {
+    let config = adamw::Config {
+        lr: 1e-2,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.1,
+        grad_scale: 0.5,
+        step: 3,
+    };
+    let mut random = Random::new(33);
+    let sizes = [1, 8193, 0, 30, 20_000];
+    let mut normals = || sizes.map(|size| random.normal(size, DType::F32).expect("normal numbers"));
+    let (parameters, firsts, gradients) = (normals(), normals(), normals());
+    let seconds = firsts.each_ref().map(|first| first.sqr().expect("squares"));
+    assert_same_as_cpu("adamw of five", &["adamw_update"], || {
+        let copies =
+            |tensors: &[Tensor; 5]| tensors.iter().map(Tensor::copy).collect::<candle_core::Result<Vec<_>>>();
+        let (p, m, v) = (copies(&parameters)?, copies(&firsts)?, copies(&seconds)?);
+        let member = |i: usize| adamw::Member {
+            parameter: &p[i],
+            m: &m[i],
+            v: &v[i],
+            gradient: &gradients[i],
+            decays: i % 2 == 1,
+        };
+        adamw::update_all(&config, &[0, 1, 2, 3, 4].map(member))?;
+        let named = |name, tensors: Vec<Tensor>| tensors.into_iter().map(move |tensor| (name, tensor));
+        Ok(named("parameter", p).chain(named("m", m)).chain(named("v", v)).collect())
+    });
+    let all = gradients.each_ref();
+    let (norm, launched) = emulate(|| adamw::squared_norm_of_all(&all));
+    assert!((norm? / adamw::squared_norm_of_all(&all)? - 1.0).abs() < 1e-12);
+    assert_eq!(launched, ["squared_norm"]);
+    Ok(())
+}
+
 #[test]
 fn a_gradient_that_is_no_number_has_no_norm() -> Result<()> {
     let gradient = Tensor::new(&[1.0f32, f32::NAN, 3.0], &Device::Cpu)?;

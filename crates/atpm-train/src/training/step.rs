@@ -1,6 +1,6 @@
 //! One step: accumulate, measure, clip, update — or skip.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use atpm_core::optim::adamw;
 use atpm_data::Batch;
 use atpm_model::zero_gradients;
@@ -94,20 +94,20 @@ impl Trainer {
     fn update(&mut self, lr: f64, grad_scale: f64) -> anyhow::Result<()> {
         self.counters.updates += 1;
         let settings = self.run.optimizer();
-        for ((parameter, m), v) in self.parameters.iter().zip(&self.m).zip(&self.v) {
-            let config = adamw::Config {
-                lr,
-                beta1: settings.beta1,
-                beta2: settings.beta2,
-                eps: settings.eps,
-                weight_decay: if parameter.decay { settings.weight_decay } else { 0.0 },
-                grad_scale,
-                step: self.counters.updates,
-            };
-            adamw::update(&config, &parameter.value, m, v, &parameter.gradient)
-                .with_context(|| format!("cannot update `{}`", parameter.name))?;
-        }
-        Ok(())
+        let config = adamw::Config {
+            lr,
+            beta1: settings.beta1,
+            beta2: settings.beta2,
+            eps: settings.eps,
+            weight_decay: settings.weight_decay,
+            grad_scale,
+            step: self.counters.updates,
+        };
+        let members = self.parameters.iter().zip(&self.m).zip(&self.v).map(|((parameter, m), v)| {
+            let (gradient, decays) = (&parameter.gradient, parameter.decay);
+            adamw::Member { parameter: &parameter.value, m, v, gradient, decays }
+        });
+        Ok(adamw::update_all(&config, &members.collect::<Vec<_>>())?)
     }
 
     fn skip(&mut self, mut record: Record, reason: Skip) -> Record {
@@ -153,11 +153,7 @@ fn global_norm(gradients: &[&candle_core::Tensor]) -> anyhow::Result<f64> {
     if gradients.is_empty() {
         bail!("the model has no parameters, so there is no gradient norm");
     }
-    let mut sum = 0.0;
-    for gradient in gradients {
-        sum += adamw::squared_norm(gradient)?;
-    }
-    Ok(sum.sqrt())
+    Ok(adamw::squared_norm_of_all(gradients)?.sqrt())
 }
 
 /// The factor that brings a gradient of this norm down to `clip` (0 = no clipping).

@@ -1,8 +1,8 @@
-//! Launches of `kernels/adamw.cu`, a tensor at a time.
+//! Launches of `kernels/adamw.cu`, for all tensors at once.
 
 use candle_core::Tensor;
 
-use super::{Config, Constants, OP};
+use super::{Config, Constants, Member, OP};
 use crate::Result;
 use crate::cuda::{Buffer, Grid, Kernel, Stream, args};
 
@@ -13,53 +13,63 @@ const THREADS: i32 = 256;
 /// Elements of one block.
 const PART_ELEMENTS: usize = 8192;
 
-/// A tensor in the kernels' words: the struct `AdamwTensor`.
+/// The tensors in the kernels' words.
+#[derive(Default)]
 struct Table {
-    tensor: Buffer<u64>,
-    /// `AdamwPart`: the tensor's number and the part's first element.
-    parts: Buffer<u64>,
-    grid: Grid,
+    /// Rows of the struct `AdamwTensor`.
+    tensors: Vec<u64>,
+    /// Rows of `AdamwPart`: a tensor's number and the part's first element.
+    parts: Vec<u64>,
+    count: u64,
 }
 
 impl Table {
-    /// `addresses` of parameter, m, v and gradient, null where the kernel does not look.
-    fn new(stream: &Stream, addresses: [u64; 4], elements: usize, decay: f32) -> Result<Self> {
-        let [parameter, m, v, gradient] = addresses;
+    /// Adds a tensor: addresses of parameter, m, v and gradient, null where the kernel does not look.
+    fn push(&mut self, addresses: [u64; 4], elements: usize, decay: f32) {
         let no_copy = 0;
-        let tensor = [parameter, m, v, gradient, no_copy, elements as u64, decay.to_bits().into()];
-        let parts: Vec<u64> =
-            (0..elements as u64).step_by(PART_ELEMENTS).flat_map(|first| [0, first]).collect();
-        let grid = Grid::new(parts.len() / 2, THREADS);
-        Ok(Self { tensor: stream.upload(&tensor)?, parts: stream.upload(&parts)?, grid })
+        self.tensors.extend(addresses);
+        self.tensors.extend([no_copy, elements as u64, decay.to_bits().into()]);
+        let first = (0..elements as u64).step_by(PART_ELEMENTS);
+        self.parts.extend(first.flat_map(|first| [self.count, first]));
+        self.count += 1;
+    }
+
+    fn grid(&self) -> Grid {
+        Grid::new(self.parts.len() / 2, THREADS)
     }
 }
 
-pub(super) fn update(
-    stream: &Stream,
-    config: &Config,
-    parameter: &Tensor,
-    m: &Tensor,
-    v: &Tensor,
-    gradient: &Tensor,
-) -> Result<()> {
+pub(super) fn update(stream: &Stream, config: &Config, members: &[Member<'_>]) -> Result<()> {
     let c = Constants::new(config);
-    let elements = parameter.elem_count();
-    let gradient = stream.read::<f32>(OP, gradient)?;
+    let mut table = Table::default();
     // Written through their addresses in the table, and alive until the launch is given.
-    let in_place = |tensor| stream.in_place::<f32>(OP, tensor);
-    let written = [in_place(parameter)?, in_place(m)?, in_place(v)?];
-    let [parameter, m, v] = written.each_ref().map(Buffer::address);
-    let table = Table::new(stream, [parameter, m, v, gradient.address()], elements, c.decay)?;
+    let mut buffers = Vec::with_capacity(members.len());
+    for &Member { parameter, m, v, gradient, decays } in members {
+        let elements = parameter.elem_count();
+        let in_place = |tensor| stream.in_place::<f32>(OP, tensor);
+        let written = [in_place(parameter)?, in_place(m)?, in_place(v)?];
+        let gradient = stream.read::<f32>(OP, gradient)?;
+        let [parameter, m, v] = written.each_ref().map(Buffer::address);
+        let decay = if decays { c.decay } else { 0.0 };
+        table.push([parameter, m, v, gradient.address()], elements, decay);
+        buffers.push((written, gradient));
+    }
+    let (tensors, parts) = (stream.upload(&table.tensors)?, stream.upload(&table.parts)?);
     let scale = stream.upload(&[c.grad_scale])?;
     let constants = [c.beta1, c.one_minus_beta1, c.beta2, c.one_minus_beta2, c.eps, c.rate, c.correction2];
-    stream.launch(UPDATE, table.grid, &args![&table.tensor, &table.parts, &scale, constants])
+    stream.launch(UPDATE, table.grid(), &args![&tensors, &parts, &scale, constants])
 }
 
-pub(super) fn squared_norm(stream: &Stream, gradient: &Tensor) -> Result<f64> {
-    let elements = gradient.elem_count();
-    let gradient = stream.read::<f32>(OP, gradient)?;
-    let table = Table::new(stream, [0, 0, 0, gradient.address()], elements, 0.0)?;
-    let mut sums = stream.unset::<f64>(table.grid.blocks)?;
-    stream.launch(SQUARED_NORM, table.grid, &args![&table.tensor, &table.parts, &mut sums])?;
+pub(super) fn squared_norm(stream: &Stream, gradients: &[&Tensor]) -> Result<f64> {
+    let mut table = Table::default();
+    let mut buffers = Vec::with_capacity(gradients.len());
+    for gradient in gradients {
+        let buffer = stream.read::<f32>(OP, gradient)?;
+        table.push([0, 0, 0, buffer.address()], gradient.elem_count(), 0.0);
+        buffers.push(buffer);
+    }
+    let (tensors, parts) = (stream.upload(&table.tensors)?, stream.upload(&table.parts)?);
+    let mut sums = stream.unset::<f64>(table.grid().blocks)?;
+    stream.launch(SQUARED_NORM, table.grid(), &args![&tensors, &parts, &mut sums])?;
     Ok(stream.download(&sums)?.iter().sum())
 }

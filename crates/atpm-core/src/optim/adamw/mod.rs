@@ -85,27 +85,59 @@ impl Config {
     }
 }
 
+/// One parameter with its moments and its gradient, all of one shape, f32.
+#[derive(Debug, Clone, Copy)]
+pub struct Member<'a> {
+    /// Moved by the update.
+    pub parameter: &'a Tensor,
+    /// First moment.
+    pub m: &'a Tensor,
+    /// Second moment.
+    pub v: &'a Tensor,
+    /// Read alone.
+    pub gradient: &'a Tensor,
+    /// Whether the configuration's weight decay applies.
+    pub decays: bool,
+}
+
 /// Updates `parameter`, `m` and `v` in place from `gradient`; all of one shape, f32.
 ///
 /// # Errors
 /// Shapes or dtypes that do not fit, a device without an implementation, step 0.
 pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradient: &Tensor) -> Result<()> {
+    update_all(config, &[Member { parameter, m, v, gradient, decays: true }])
+}
+
+/// As [`update`], of several parameters: on a GPU in one launch.
+///
+/// # Errors
+/// As [`update`]. What is wrong with any of the tensors is found before the first of them is changed.
+pub fn update_all(config: &Config, members: &[Member<'_>]) -> Result<()> {
     if config.step == 0 {
         return Err(Error::Argument { op: OP, problem: "steps count from 1, got step 0".into() });
     }
-    for (name, tensor) in [("m", m), ("v", v), ("gradient", gradient)] {
-        expect_shape(OP, name, tensor, parameter.dims(), "parameter's shape")?;
-        expect_f32(tensor)?;
+    for Member { parameter, m, v, gradient, .. } in members {
+        for (name, tensor) in [("m", m), ("v", v), ("gradient", gradient)] {
+            expect_shape(OP, name, tensor, parameter.dims(), "parameter's shape")?;
+            expect_f32(tensor)?;
+        }
+        expect_f32(parameter)?;
     }
-    expect_f32(parameter)?;
-    if let Some(stream) = stream_of(parameter)? {
-        return cuda::update(&stream, config, parameter, m, v, gradient);
+    let Some(first) = members.first() else { return Ok(()) };
+    if let Some(stream) = stream_of(first.parameter)? {
+        return cuda::update(&stream, config, members);
     }
-    read(OP, gradient, |gradient: &[f32]| {
-        write(OP, parameter, |parameter: &mut [f32]| {
-            write(OP, m, |m: &mut [f32]| {
-                write(OP, v, |v: &mut [f32]| {
-                    cpu::update(config, parameter, m, v, gradient);
+    members.iter().try_for_each(|member| update_on_cpu(config, member))
+}
+
+fn update_on_cpu(config: &Config, member: &Member<'_>) -> Result<()> {
+    let weight_decay = if member.decays { config.weight_decay } else { 0.0 };
+    let config = Config { weight_decay, ..*config };
+    read(OP, member.gradient, |gradient: &[f32]| {
+        write(OP, member.parameter, |parameter: &mut [f32]| {
+            write(OP, member.m, |m: &mut [f32]| {
+                write(OP, member.v, |v: &mut [f32]| {
+                    cpu::update(&config, parameter, m, v, gradient);
                     Ok(())
                 })
             })
@@ -118,11 +150,21 @@ pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradi
 /// # Errors
 /// As [`update`].
 pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
-    expect_f32(gradient)?;
-    if let Some(stream) = stream_of(gradient)? {
-        return cuda::squared_norm(&stream, gradient);
+    squared_norm_of_all(&[gradient])
+}
+
+/// `Σ g²` over several gradients, in f64 and in a fixed order: on a GPU in one launch.
+///
+/// # Errors
+/// As [`update`].
+pub fn squared_norm_of_all(gradients: &[&Tensor]) -> Result<f64> {
+    gradients.iter().try_for_each(|gradient| expect_f32(gradient))?;
+    let Some(first) = gradients.first() else { return Ok(0.0) };
+    if let Some(stream) = stream_of(first)? {
+        return cuda::squared_norm(&stream, gradients);
     }
-    read(OP, gradient, |gradient: &[f32]| Ok(cpu::squared_norm(gradient)))
+    let norm = |gradient: &&Tensor| read(OP, gradient, |gradient: &[f32]| Ok(cpu::squared_norm(gradient)));
+    gradients.iter().map(norm).sum()
 }
 
 fn expect_f32(tensor: &Tensor) -> Result<()> {

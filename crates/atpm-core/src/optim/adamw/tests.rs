@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Tensor};
 
-use super::{Config, reference, squared_norm, update};
+use super::{Config, Member, reference, squared_norm, squared_norm_of_all, update, update_all};
 use crate::Result;
 use crate::testing::{Random, assert_close, assert_same_bits, assert_same_on_any_thread_count, layouts};
 
@@ -112,6 +112,36 @@ fn the_gradient_is_scaled_before_use() -> Result<()> {
     given.step(&Config { grad_scale: 1.0, ..CONFIG }, &(gradient * 0.25)?)?;
     assert_same_bits("parameter", &scaled.parameter, &given.parameter);
     assert_same_bits("v", &scaled.v, &given.v);
+    Ok(())
+}
+
+#[test]
+fn several_at_once_are_each_as_alone() -> Result<()> {
+    let mut random = Random::new(66);
+    let mut normal = |shape: &[usize]| random.normal(shape, DType::F32);
+    let (starts, gradients) = ([normal(&[70])?, normal(&[3, 50])?], [normal(&[70])?, normal(&[3, 50])?]);
+    let states =
+        || -> Result<[State; 2]> { Ok([State::new(starts[0].copy()?)?, State::new(starts[1].copy()?)?]) };
+    let (alone, together) = (states()?, states()?);
+    alone[0].step(&Config { weight_decay: 0.0, ..CONFIG }, &gradients[0])?;
+    alone[1].step(&CONFIG, &gradients[1])?;
+    let member = |i: usize| {
+        let State { parameter, m, v } = &together[i];
+        Member { parameter, m, v, gradient: &gradients[i], decays: i == 1 }
+    };
+    update_all(&CONFIG, &[member(0), member(1)])?;
+    for (alone, together) in alone.iter().zip(&together) {
+        assert_same_bits("parameter", &together.parameter, &alone.parameter);
+        assert_same_bits("v", &together.v, &alone.v);
+    }
+    let sum = squared_norm(&gradients[0])? + squared_norm(&gradients[1])?;
+    assert_eq!(squared_norm_of_all(&gradients.each_ref())?.to_bits(), sum.to_bits());
+
+    // The second does not fit, so the first stays as it is.
+    let before = together[0].parameter.copy()?;
+    let misfit = Member { gradient: &gradients[0], ..member(1) };
+    assert!(update_all(&CONFIG, &[member(0), misfit]).is_err());
+    assert_same_bits("parameter", &together[0].parameter, &before);
     Ok(())
 }
 

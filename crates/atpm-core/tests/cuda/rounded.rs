@@ -1,13 +1,12 @@
 //! Every op's launches with activations in bf16, against the same op on the CPU in f32.
 
-use atpm_core::cuda::emulate;
 use atpm_core::ops::mixer::{self, Inputs, Shape, Transport};
 use atpm_core::ops::{cross_entropy, embedding, gated_norm, linear, rms_norm, short_conv, swiglu};
 use atpm_core::testing::{Random, assert_close};
 use atpm_core::{Precision, Result, Segments};
 use candle_core::{DType, Device, Tensor};
 
-use crate::Named;
+use crate::{Named, on_kernels, put};
 
 const EPS: f64 = 1e-5;
 
@@ -16,36 +15,43 @@ const VALUE: f64 = 5e-3;
 const GRADIENT: f64 = 8e-3;
 const GATE_GRADIENT: f64 = 2e-2;
 
-/// An op's activations, in f32 and rounded to bf16. Both hold the same numbers.
-struct Activations {
+/// What an op is given: activations in f32 and rounded to bf16, which hold the same numbers, and what is f32 with both.
+struct Given {
     wide: Vec<Tensor>,
     rounded: Vec<Tensor>,
+    parameters: Vec<Tensor>,
 }
 
-impl Activations {
-    fn new(tensors: &[Tensor]) -> Result<Self> {
+impl Given {
+    fn new(activations: &[Tensor], parameters: &[&Tensor]) -> Result<Self> {
         let cast = |tensors: &[Tensor], dtype| {
             tensors.iter().map(|tensor| tensor.to_dtype(dtype)).collect::<candle_core::Result<Vec<_>>>()
         };
-        let rounded = cast(tensors, DType::BF16)?;
-        Ok(Self { wide: cast(&rounded, DType::F32)?, rounded })
+        let rounded = cast(activations, DType::BF16)?;
+        let parameters = parameters.iter().map(|&tensor| tensor.clone()).collect();
+        Ok(Self { wide: cast(&rounded, DType::F32)?, rounded, parameters })
     }
 }
 
-/// Runs `op` on the CPU in f32, and on emulated kernels in bf16, which must be these in this order; compares what it
-/// returns, and what that is stored in.
+fn put_all(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    tensors.iter().map(|tensor| put([tensor]).map(|[tensor]| tensor)).collect()
+}
+
+/// Runs `op` on the CPU in f32, and on kernels in bf16, which must be these in this order; compares what it returns,
+/// and what that is stored in. It gets the activations, then the parameters.
 #[track_caller]
 fn assert_near_cpu(
     case: &str,
     kernels: &[&str],
-    activations: &Activations,
-    op: impl Fn(&[Tensor], Precision) -> Result<Vec<(Named, DType)>>,
+    given: &Given,
+    op: impl Fn(&[Tensor], &[Tensor], Precision) -> Result<Vec<(Named, DType)>>,
 ) {
-    let want = op(&activations.wide, Precision::F32);
+    let want = op(&given.wide, &given.parameters, Precision::F32);
     let want = want.unwrap_or_else(|error| panic!("{case} on the CPU: {error}"));
-    let (got, launched) = emulate(|| op(&activations.rounded, Precision::Bf16));
-    let got = got.unwrap_or_else(|error| panic!("{case} emulated: {error}"));
-    assert_eq!(launched, kernels, "{case}: kernels launched");
+    let (got, launched) =
+        on_kernels(|| op(&put_all(&given.rounded)?, &put_all(&given.parameters)?, Precision::Bf16));
+    let got = got.unwrap_or_else(|error| panic!("{case} on kernels: {error}"));
+    assert!(launched.as_ref().is_none_or(|launched| launched == kernels), "{case}: launched {launched:?}");
     for (((name, got), dtype), ((_, want), _)) in got.iter().zip(&want) {
         assert_eq!(got.dtype(), *dtype, "{case}: {name}");
         let tolerance = match *name {
@@ -53,7 +59,8 @@ fn assert_near_cpu(
             name if name.starts_with('d') => GRADIENT,
             _ => VALUE,
         };
-        let got = got.to_dtype(DType::F32).unwrap_or_else(|error| panic!("{case}: {name}: {error}"));
+        let got = got.to_device(&Device::Cpu).and_then(|got| got.to_dtype(DType::F32));
+        let got = got.unwrap_or_else(|error| panic!("{case}: {name}: {error}"));
         assert_close(&format!("{case}: {name}"), &got, want, tolerance);
     }
 }
@@ -68,18 +75,18 @@ fn norms_and_swiglu_in_bf16() -> Result<()> {
         let weight = random.uniform(0.5, 1.5, width, WIDE)?;
         let mut normal = |width: usize| random.normal((rows, width), WIDE);
         let case = format!("[{rows}, {width}]");
-        let inputs = Activations::new(&[normal(width)?, normal(width)?, normal(width)?])?;
+        let inputs = Given::new(&[normal(width)?, normal(width)?, normal(width)?], &[&weight])?;
         let kernels = ["rms_norm_forward_bf16", "rms_norm_backward_bf16", "add_partials"];
-        assert_near_cpu(&format!("rms_norm {case}"), &kernels, &inputs, |t, _| {
-            let (y, dweight) = (rms_norm::forward(&t[0], &weight, EPS)?, weight.copy()?);
-            let dx = rms_norm::backward(&t[0], &weight, EPS, &t[1], Some(&t[2]), &dweight)?;
+        assert_near_cpu(&format!("rms_norm {case}"), &kernels, &inputs, |t, p, _| {
+            let (y, dweight) = (rms_norm::forward(&t[0], &p[0], EPS)?, p[0].copy()?);
+            let dx = rms_norm::backward(&t[0], &p[0], EPS, &t[1], Some(&t[2]), &dweight)?;
             Ok(vec![(("y", y), ROUNDED), (("dx", dx), ROUNDED), (("dweight", dweight), WIDE)])
         });
         let forward = "gated_norm_forward_bf16";
         let kernels = [forward, "gated_norm_backward_bf16", "add_partials", forward];
-        assert_near_cpu(&format!("gated_norm {case}"), &kernels, &inputs, |t, _| {
-            let (out, dweight) = (gated_norm::forward(&t[0], &t[1], &weight, EPS)?, weight.copy()?);
-            let (dy, dgate, again) = gated_norm::backward(&t[0], &t[1], &weight, EPS, &t[2], &dweight)?;
+        assert_near_cpu(&format!("gated_norm {case}"), &kernels, &inputs, |t, p, _| {
+            let (out, dweight) = (gated_norm::forward(&t[0], &t[1], &p[0], EPS)?, p[0].copy()?);
+            let (dy, dgate, again) = gated_norm::backward(&t[0], &t[1], &p[0], EPS, &t[2], &dweight)?;
             Ok(vec![
                 (("out", out), ROUNDED),
                 (("dy", dy), ROUNDED),
@@ -88,9 +95,9 @@ fn norms_and_swiglu_in_bf16() -> Result<()> {
                 (("again", again), ROUNDED),
             ])
         });
-        let inputs = Activations::new(&[normal(2 * width)?, normal(width)?])?;
+        let inputs = Given::new(&[normal(2 * width)?, normal(width)?], &[])?;
         let kernels = ["swiglu_forward_bf16", "swiglu_backward_bf16", "swiglu_forward_bf16"];
-        assert_near_cpu(&format!("swiglu {case}"), &kernels, &inputs, |t, _| {
+        assert_near_cpu(&format!("swiglu {case}"), &kernels, &inputs, |t, _, _| {
             let out = swiglu::forward(&t[0])?;
             let (dx, again) = swiglu::backward(&t[0], &t[1])?;
             Ok(vec![(("out", out), ROUNDED), (("dx", dx), ROUNDED), (("again", again), ROUNDED)])
@@ -105,8 +112,8 @@ fn products_in_bf16() -> Result<()> {
         let mut random = Random::new(62);
         let weight = random.normal((outputs, inputs), WIDE)?;
         let dlogits = random.normal((rows, outputs), WIDE)?;
-        let activations =
-            Activations::new(&[random.normal((rows, inputs), WIDE)?, random.normal((rows, outputs), WIDE)?])?;
+        let activations = [random.normal((rows, inputs), WIDE)?, random.normal((rows, outputs), WIDE)?];
+        let activations = Given::new(&activations, &[&weight, &dlogits])?;
         let round = "cast_f32_to_bf16";
         let kernels = [
             &[round, "product"][..],          // y
@@ -118,16 +125,17 @@ fn products_in_bf16() -> Result<()> {
         ]
         .concat();
         let case = format!("linear [{rows}, {inputs}] to {outputs}");
-        assert_near_cpu(&case, &kernels, &activations, |t, precision| {
-            let y = linear::forward(&t[0], &weight, precision)?;
+        assert_near_cpu(&case, &kernels, &activations, |t, p, precision| {
+            let (weight, dlogits) = (&p[0], &p[1]);
+            let y = linear::forward(&t[0], weight, precision)?;
             // In full precision: what comes out is f32, what goes back is rounded.
-            let logits = linear::forward(&t[0], &weight, Precision::F32)?;
-            let dx = linear::backward_input(&weight, &t[1], precision)?;
+            let logits = linear::forward(&t[0], weight, Precision::F32)?;
+            let dx = linear::backward_input(weight, &t[1], precision)?;
             let sum = dx.copy()?;
-            linear::backward_input_add(&weight, &dlogits, &sum, Precision::F32)?;
+            linear::backward_input_add(weight, dlogits, &sum, Precision::F32)?;
             let (dweight, dcontrols) = (weight.copy()?, weight.copy()?);
             linear::backward_weight(&t[0], &t[1], &dweight, precision)?;
-            linear::backward_weight(&t[0], &dlogits, &dcontrols, Precision::F32)?;
+            linear::backward_weight(&t[0], dlogits, &dcontrols, Precision::F32)?;
             Ok(vec![
                 (("y", y), ROUNDED),
                 (("logits", logits), WIDE),
@@ -146,7 +154,7 @@ fn cross_entropy_in_bf16() -> Result<()> {
     for (tokens, width, vocabulary) in [(1, 4, 3), (70, 10, 300), (1030, 6, 17)] {
         let mut random = Random::new(63);
         let weight = random.normal((vocabulary, width), WIDE)?;
-        let x = Activations::new(&[random.normal((tokens, width), WIDE)?])?;
+        let x = Given::new(&[random.normal((tokens, width), WIDE)?], &[&weight])?;
         let mut targets = random.ids(vocabulary, tokens)?.to_vec1::<u32>()?;
         targets.iter_mut().skip(3).step_by(5).for_each(|target| *target = cross_entropy::IGNORE);
         let targets = Tensor::new(targets, &Device::Cpu)?;
@@ -156,12 +164,13 @@ fn cross_entropy_in_bf16() -> Result<()> {
         let round = ["cast_f32_to_bf16"];
         let kernels = [&round[..], &alone, &round, &pass.repeat(blocks)].concat();
         let case = format!("cross_entropy [{tokens}, {width}] {vocabulary}");
-        assert_near_cpu(&case, &kernels, &x, |t, precision| {
-            let alone = cross_entropy::forward(&t[0], &weight, &targets, precision)?;
+        assert_near_cpu(&case, &kernels, &x, |t, p, precision| {
+            let weight = &p[0];
+            let alone = cross_entropy::forward(&t[0], weight, &targets, precision)?;
             let dweight = weight.copy()?;
             let options = cross_entropy::Options { precision, z_loss: 1e-3 };
             let (losses, dx) =
-                cross_entropy::forward_backward(&t[0], &weight, &targets, 0.125, options, &dweight)?;
+                cross_entropy::forward_backward(&t[0], weight, &targets, 0.125, options, &dweight)?;
             Ok(vec![
                 (("losses alone", alone), WIDE),
                 (("losses", losses), WIDE),
@@ -178,13 +187,13 @@ fn embedding_in_bf16() -> Result<()> {
     let (positions, rows, width) = (130, 50, 258);
     let mut random = Random::new(64);
     let (ids, table) = (random.ids(rows, positions)?, random.normal((rows, width), WIDE)?);
-    let dy = Activations::new(&[random.normal((positions, width), WIDE)?])?;
+    let dy = Given::new(&[random.normal((positions, width), WIDE)?], &[&table])?;
     assert_near_cpu(
         "embedding",
         &["embedding_forward_bf16", "embedding_backward_bf16"],
         &dy,
-        |t, precision| {
-            let (y, dtable) = (embedding::forward(&ids, &table, precision)?, table.copy()?);
+        |t, p, precision| {
+            let (y, dtable) = (embedding::forward(&ids, &p[0], precision)?, p[0].copy()?);
             embedding::backward(&ids, &t[0], &dtable)?;
             Ok(vec![(("y", y), ROUNDED), (("dtable", dtable), WIDE)])
         },
@@ -199,14 +208,14 @@ fn short_conv_in_bf16() -> Result<()> {
     let weight = random.normal((channels, width), WIDE)?;
     let mut normal = |tokens: usize| random.normal((batch, tokens, channels), WIDE);
     let inputs = [normal(tokens)?, normal(width - 1)?, normal(tokens)?, normal(width - 1)?];
-    let inputs = Activations::new(&inputs)?;
+    let inputs = Given::new(&inputs, &[&weight])?;
     let segments = Segments::from_starts(tokens, vec![vec![], vec![33]])?;
     let kernels = ["short_conv_forward_bf16", "short_conv_backward_bf16", "add_partials"];
-    assert_near_cpu("short_conv", &kernels, &inputs, |t, _| {
-        let (y, last) = short_conv::forward(&t[0], &weight, Some(&t[1]), &segments)?;
-        let dweight = weight.copy()?;
+    assert_near_cpu("short_conv", &kernels, &inputs, |t, p, _| {
+        let (y, last) = short_conv::forward(&t[0], &p[0], Some(&t[1]), &segments)?;
+        let dweight = p[0].copy()?;
         let (dx, dstate) =
-            short_conv::backward(&t[0], &weight, Some(&t[1]), &segments, &t[2], Some(&t[3]), &dweight)?;
+            short_conv::backward(&t[0], &p[0], Some(&t[1]), &segments, &t[2], Some(&t[3]), &dweight)?;
         Ok(vec![
             (("y", y), ROUNDED),
             (("last", last), ROUNDED),
@@ -236,36 +245,29 @@ fn mixer_in_bf16() -> Result<()> {
         let (batch, heads, entity) = (2, 2, key + value);
         let mut random = Random::new(66);
         let mut normal = |shape: &[usize]| random.normal(shape, WIDE);
-        let activations = Activations::new(&[
-            normal(&[batch, tokens, heads * shape.channels()])?,
-            normal(&[batch, tokens, heads * entity])?,
-        ])?;
+        let activations =
+            [normal(&[batch, tokens, heads * shape.channels()])?, normal(&[batch, tokens, heads * entity])?];
         let state = normal(&[batch, heads, address, entity])?;
         let dstate = normal(&[batch, heads, address, entity])?;
         let scaled = |tensor: Tensor, size: usize| tensor.affine((size as f64).powf(-0.5), 0.0);
-        let transport = Transport {
-            a_key: scaled(normal(&[heads, rank, key])?, key)?,
-            a_value: scaled(normal(&[heads, rank, value])?, value)?,
-            c: scaled(normal(&[heads, address, rank])?, rank)?,
-        };
+        let a_key = scaled(normal(&[heads, rank, key])?, key)?;
+        let a_value = scaled(normal(&[heads, rank, value])?, value)?;
+        let c = scaled(normal(&[heads, address, rank])?, rank)?;
         let strengths = random.uniform(0.05, 0.95, (batch, tokens, 4, heads), WIDE)?;
         let decays = random.uniform(-0.5, -0.001, (batch, tokens, 1, heads), WIDE)?;
         let controls = Tensor::cat(&[&decays, &strengths], 2)?;
         let segments = Segments::from_starts(tokens, vec![vec![], vec![tokens / 2]])?;
-        assert_near_cpu(&format!("mixer {shape:?} {tokens}"), &kernels, &activations, |t, _| {
-            let inputs = Inputs {
-                x: &t[0],
-                controls: &controls,
-                transport: &transport,
-                state: Some(&state),
-                segments: &segments,
-            };
+        let given = Given::new(&activations, &[&controls, &state, &dstate, &a_key, &a_value, &c])?;
+        assert_near_cpu(&format!("mixer {shape:?} {tokens}"), &kernels, &given, |t, p, _| {
+            let [controls, state, dstate, a_key, a_value, c] = [0, 1, 2, 3, 4, 5].map(|i| &p[i]);
+            let transport = Transport { a_key: a_key.clone(), a_value: a_value.clone(), c: c.clone() };
+            let inputs =
+                Inputs { x: &t[0], controls, transport: &transport, state: Some(state), segments: &segments };
             let zeros = |tensor: &Tensor| tensor.zeros_like();
-            let Transport { a_key, a_value, c } = &transport;
             let sums = Transport { a_key: zeros(a_key)?, a_value: zeros(a_value)?, c: zeros(c)? };
             let (outputs, saved) = mixer::forward(&shape, &inputs, true)?;
             let saved = saved.expect("saved for backward");
-            let gradients = mixer::backward(&shape, &inputs, &saved, &t[1], Some(&dstate), &sums)?;
+            let gradients = mixer::backward(&shape, &inputs, &saved, &t[1], Some(dstate), &sums)?;
             Ok(vec![
                 (("y", outputs.y), ROUNDED),
                 (("state", outputs.state), WIDE),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Registers, shared memory and occupancy of every compiled kernel, as a table.
 
-    kernel_table.py FOLDER     FOLDER holds <op>.<arch>.log (nvcc -Xptxas -v) and launches.txt (kernel threads bytes)
+    kernel_table.py FOLDER     FOLDER holds <op>.log (nvcc -Xptxas -v) and launches.txt (kernel threads bytes)
 
 Occupancy is arithmetic from the limits of the multiprocessor, not a measurement.
 """
@@ -35,16 +35,15 @@ def main(folder):
         launches[name] = int(threads), int(shared)
     print(f"{'kernel':40} {'arch':6} {'registers':>9} {'spilled':>7} {'shared':>7} {'blocks':>6} {'warps':>9}")
     for log in sorted(folder.glob("*.log")):
-        op, arch = log.name.split(".")[:2]
-        text = log.read_text()
+        op, text = log.stem, log.read_text()
         entries = re.findall(
-            r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers([^\n]*)",
+            r"Compiling entry function '(\w+)' for '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers([^\n]*)",
             text,
             re.S,
         )
         if not entries:
             sys.exit(f"{log}: no kernel in the compiler's account")
-        for name, stores, loads, registers, rest in entries:
+        for name, arch, stores, loads, registers, rest in entries:
             static = re.search(r"(\d+) bytes smem", rest)
             threads, shared = launches.get(name, (DEFAULT_THREADS.get(op, 256), 0))
             shared += int(static.group(1)) if static else 0

@@ -23,34 +23,24 @@ else
 fi
 
 out=target/kernels
+rm -rf "$out"
 mkdir -p "$out"
-flags=(-std=c++17 -O3 --expt-relaxed-constexpr -Werror all-warnings)
 failed=0
 
-# Compiles one file for one architecture; the compiler's account of registers goes to FILE.ARCH.log.
-compile() {
-  local op=$1 arch=$2
-  "$bin/nvcc" "${flags[@]}" -arch="$arch" -Xptxas -v -cubin "kernels/$op.cu" -o "$out/$op.$arch.cubin" 2>"$out/$op.$arch.log" ||
-    { cat "$out/$op.$arch.log" >&2; return 1; }
-  if grep -E '[1-9][0-9]* bytes spill' "$out/$op.$arch.log" >&2; then
-    echo "kernels/$op.cu spills registers on $arch" >&2
-    failed=1
-  fi
-}
-
+# As the build script of atpm-core does it; the compiler's account of registers goes to FILE.log.
 for source in kernels/*.cu; do
   op=$(basename "$source" .cu)
-  for arch in sm_80 sm_90; do compile "$op" "$arch"; done
-  "$bin/nvcc" "${flags[@]}" -arch=compute_80 -ptx "$source" -o "$out/$op.ptx"
-  "$bin/fatbinary" -64 --create="$out/$op.fatbin" \
-    --image3=kind=elf,sm=80,file="$out/$op.sm_80.cubin" \
-    --image3=kind=elf,sm=90,file="$out/$op.sm_90.cubin" \
-    --image3=kind=ptx,sm=80,file="$out/$op.ptx"
+  "$bin/nvcc" -fatbin --options-file kernels/nvcc_options -Xptxas -v "$source" -o "$out/$op.fatbin" 2>"$out/$op.log" ||
+    { cat "$out/$op.log" >&2; exit 1; }
+  if grep -E '[1-9][0-9]* bytes spill' "$out/$op.log" >&2; then
+    echo "$source spills registers" >&2
+    failed=1
+  fi
 done
 
 # Every kernel of the bf16 mixer that has products must have them on tensor cores, and none of the f32 mixer's may.
 for arch in sm_80 sm_90; do
-  "$bin/cuobjdump" -sass "$out/mixer.$arch.cubin" |
+  "$bin/cuobjdump" -arch "$arch" -sass "$out/mixer.fatbin" |
     awk '/Function :/ { name = $3; seen[name] = 0 } /HMMA/ { ++seen[name] } END { for (name in seen) print name, seen[name] }' |
     sort >"$out/mixer.$arch.hmma"
   awk -v arch="$arch" '

@@ -27,7 +27,12 @@ fn main() {
 
 /// Writes `fatbins.rs`, a table of file names and fatbins: code for sm_80 and sm_90, and PTX for what comes after.
 fn embed(kernels: &Path, out: &Path) -> Outcome {
-    println!("cargo::rerun-if-changed={}", kernels.display());
+    let options = kernels.join("nvcc_options");
+    // Not all of `kernels`: tests and emulation change more often than nvcc is quick. A new file is in launch.cpp.
+    let shared = ["common", "mixer", "emulation/launch.cpp"].map(|part| kernels.join(part));
+    for input in sources(kernels)?.iter().chain(&shared).chain([&options]) {
+        println!("cargo::rerun-if-changed={}", input.display());
+    }
     println!("cargo::rerun-if-env-changed=NVCC");
     println!("cargo::rerun-if-env-changed=CUDA_HOME");
     let nvcc = match (env::var_os("NVCC"), env::var_os("CUDA_HOME")) {
@@ -40,12 +45,7 @@ fn embed(kernels: &Path, out: &Path) -> Outcome {
         let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let fatbin = out.join(format!("{name}.fatbin"));
         let mut command = Command::new(&nvcc);
-        command.args(["-std=c++17", "-O3", "--expt-relaxed-constexpr", "-fatbin"]);
-        for code in
-            ["arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90", "arch=compute_80,code=compute_80"]
-        {
-            command.args(["-gencode", code]);
-        }
+        command.arg("-fatbin").arg("--options-file").arg(&options);
         run(
             command.arg(&source).arg("-o").arg(&fatbin),
             "set NVCC or CUDA_HOME, or run `make cuda-toolkit`",

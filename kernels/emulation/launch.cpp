@@ -14,11 +14,13 @@
 #include "../short_conv.cu"
 #include "../swiglu.cu"
 
-#include <map>
-#include <string>
+#include "launch.h"
+
 #include <utility>
 
 namespace {
+
+using emulation::Kernel;
 
 template <class T>
 std::string type_name();
@@ -54,27 +56,24 @@ struct Name<const T *> {
   static std::string get() { return "const " + type_name<T>() + "*"; }
 };
 
-struct Entry {
-  std::vector<std::string> parameters;
-  std::function<void(const void *const *)> call;
-};
-
 template <class... Parameters, size_t... Indices>
-Entry entry(void (*kernel)(Parameters...), std::index_sequence<Indices...>) {
+Kernel entry(void (*kernel)(Parameters...), std::index_sequence<Indices...>) {
   return {{Name<Parameters>::get()...}, [kernel](const void *const *arguments) {
             kernel(*static_cast<const Parameters *>(arguments[Indices])...);
           }};
 }
 template <class... Parameters>
-Entry entry(void (*kernel)(Parameters...)) {
+Kernel entry(void (*kernel)(Parameters...)) {
   return entry(kernel, std::index_sequence_for<Parameters...>());
 }
 
 #define KERNEL(NAME) {#NAME, entry(NAME)}
 #define BOTH(NAME) KERNEL(NAME##_f32), KERNEL(NAME##_bf16)
 
-const std::map<std::string, Entry> &kernels() {
-  static const std::map<std::string, Entry> all = {
+}  // namespace
+
+const std::map<std::string, Kernel> &emulation::kernels() {
+  static const std::map<std::string, Kernel> all = {
       KERNEL(adamw_update),
       KERNEL(squared_norm),
       KERNEL(clipping_factor),
@@ -110,14 +109,12 @@ const std::map<std::string, Entry> &kernels() {
   return all;
 }
 
-}  // namespace
-
 // Runs a kernel on a grid of one dimension. Returns null, or what is wrong with the call, which stays until the next.
 extern "C" const char *emulated_launch(const char *kernel, unsigned blocks, unsigned threads, size_t shared_bytes,
                                        const void *const *arguments, const char *const *types, size_t count) {
   static std::string problem;
-  const auto found = kernels().find(kernel);
-  if (found == kernels().end()) {
+  const auto found = emulation::kernels().find(kernel);
+  if (found == emulation::kernels().end()) {
     problem = "there is no such kernel";
     return problem.c_str();
   }

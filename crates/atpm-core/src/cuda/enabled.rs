@@ -33,17 +33,26 @@ const FATBINS: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/fatbins.r
 /// Dynamic shared memory of a block that needs no permission.
 const FREE_SHARED_BYTES: u32 = 48 * 1024;
 
-/// The CUDA device of this number, with one stream for everything.
+/// The CUDA device of this number, with one stream for everything. Asked for again, it is the same device: candle
+/// would make a second stream, which does not wait for the first.
 ///
 /// # Errors
 /// No driver, no such device.
 pub fn device(ordinal: usize) -> Result<Device> {
+    let devices = &mut *DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = devices.get(&ordinal) {
+        return Ok(device.clone());
+    }
     let device = Device::new_cuda_with_stream(ordinal)
         .map_err(|error| failure(format!("opening device {ordinal}"), first_line(&error)))?;
     // SAFETY: events order streams among each other; here is one, which is in order by itself.
     unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    devices.insert(ordinal, device.clone());
     Ok(device)
 }
+
+/// Devices that have been opened, by their number.
+static DEVICES: LazyLock<Mutex<HashMap<usize, Device>>> = LazyLock::new(Mutex::default);
 
 /// candle appends a backtrace to what went wrong.
 fn first_line(error: &impl Display) -> String {
@@ -268,6 +277,11 @@ impl Stream {
             Precision::Bf16 => cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_16BF,
         };
         let (float, one) = (cudaDataType::CUDA_R_32F, 1.0f32);
+        let action = || format!("a product of {n}x{k} and {k}x{m}");
+        // The library works in the calling thread's context, and refuses a pitch of zero, even of no columns.
+        let stream = self.device.cuda_stream();
+        stream.context().bind_to_thread().map_err(|error| failure(action(), error))?;
+        let [pitch_a, pitch_b] = [pitch_a, pitch_b].map(|pitch| pitch.max(1));
         let handle = self.device.cublas_handle();
         // SAFETY: the handle is of this device and its stream. The three matrices lie in the caller's buffers, of
         // which C is borrowed for writing; `one` and `keep` are on the host and read before the call returns.
@@ -294,7 +308,7 @@ impl Stream {
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         }
-        .map_err(|error| failure(format!("a product of {n}x{k} and {k}x{m}"), error))
+        .map_err(|error| failure(action(), error))
     }
 }
 

@@ -4,6 +4,7 @@
 //! functions named `assert_…` panic like the standard macros; the rest return errors.
 
 mod compare;
+mod golden;
 mod gradients;
 mod inputs;
 
@@ -11,5 +12,6 @@ pub use compare::{
     assert_close, assert_same_bits, assert_same_on_any_thread_count, gradient_tolerance, relative_rms_error,
     value_tolerance,
 };
+pub use golden::{GOLDEN_FILES, Golden, golden, golden_parts};
 pub use gradients::{assert_matches_finite_differences, autograd};
 pub use inputs::{Random, layouts};

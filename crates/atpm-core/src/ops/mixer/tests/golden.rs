@@ -1,91 +1,26 @@
-//! The golden files: float64 vectors of the recurrence and all thirteen gradients, made by an
-//! independent implementation (`../shared/golden/make_golden.py`).
+//! The golden files ([`crate::testing::golden`]).
 
-use std::collections::HashMap;
-use std::path::Path;
-
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 
 use super::{Case, forward, is_gradient};
-use crate::ops::mixer::{Shape, Transport};
-use crate::testing::assert_close;
+use crate::testing::{GOLDEN_FILES, assert_close, golden, golden_parts};
 use crate::{Result, Segments};
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden");
-
-const FILES: [&str; 10] = [
-    "one_token",
-    "ragged",
-    "two_chunks",
-    "long",
-    "strong_decay",
-    "document_reset",
-    "no_decay",
-    "repeated_address_full_write",
-    "gdn_endpoint",
-    "rcqp_endpoint",
-];
-
-/// A golden file as a case of one row and one head, and the values it asks for.
-fn load(name: &str) -> Result<(Case, Vec<Tensor>)> {
-    let path = Path::new(FOLDER).join(format!("{name}.safetensors"));
-    let file: HashMap<String, Tensor> = candle_core::safetensors::load(path, &Device::Cpu)?;
-    let (tokens, address) = file["q0"].dims2()?;
-    let (rank, key) = file["A_K"].dims2()?;
-    let value = file["A_V"].dim(1)?;
-    let shape = Shape { heads: 1, address, key, value, rank, query_norm: false };
-    let reads = |prefix: &str| {
-        let parts = ["q0", "s_raw", "k", "v"].map(|part| file[&format!("{prefix}{part}")].clone());
-        Tensor::cat(&parts, 1)?.unsqueeze(0)
-    };
-    let controls = |prefix: &str| {
-        let parts = ["log_alpha", "beta_k", "beta_v", "rho", "lambda"];
-        let parts = parts.map(|part| file[&format!("{prefix}{part}")].clone());
-        Tensor::stack(&parts, 1)?.reshape((1, tokens, 5, 1))
-    };
-    let head = |name: &str| file[name].unsqueeze(0);
-    let state = |name: &str| file[name].unsqueeze(0)?.unsqueeze(0);
+/// A golden file as a case, and the values it asks for.
+fn load(name: &str) -> Result<(Case, [Tensor; 8])> {
+    let file = golden(name)?;
+    let segments = Segments::continuous(1, file.x.dim(1)?);
     let case = Case {
-        shape,
-        x: reads("")?,
-        controls: controls("")?,
-        transport: Transport { a_key: head("A_K")?, a_value: head("A_V")?, c: head("C")? },
-        state: state("E0")?,
-        segments: Segments::continuous(1, tokens),
-        dy: head("dy")?,
-        dstate: state("dE_T")?,
+        shape: file.shape,
+        x: file.x,
+        controls: file.controls,
+        transport: file.transport,
+        state: file.state,
+        segments,
+        dy: file.dy,
+        dstate: file.dstate,
     };
-    let want = vec![
-        head("y")?,
-        state("E_T")?,
-        reads("grad.")?,
-        controls("grad.")?,
-        state("grad.E0")?,
-        head("grad.A_K")?,
-        head("grad.A_V")?,
-        head("grad.C")?,
-    ];
-    Ok((case, want))
-}
-
-/// The gradients inside `dx` and `dcontrols` apart, so that a small one cannot hide behind a large one.
-fn parts(shape: &Shape, name: &'static str, value: &Tensor) -> Result<Vec<(String, Tensor)>> {
-    let cut = |dim: usize, parts: &[(&str, usize)]| {
-        let mut start = 0;
-        let mut cut = Vec::new();
-        for &(part, len) in parts {
-            cut.push((format!("{name}.{part}"), value.narrow(dim, start, len)?));
-            start += len;
-        }
-        Ok(cut)
-    };
-    match name {
-        "dx" => {
-            cut(2, &[("q0", shape.address), ("s_raw", shape.address), ("k", shape.key), ("v", shape.value)])
-        }
-        "dcontrols" => cut(2, &[("log_alpha", 1), ("beta_k", 1), ("beta_v", 1), ("rho", 1), ("lambda", 1)]),
-        _ => Ok(vec![(name.to_owned(), value.clone())]),
-    }
+    Ok((case, file.want))
 }
 
 fn assert_golden(
@@ -94,12 +29,12 @@ fn assert_golden(
     gradients: f64,
     compute: impl Fn(&Case) -> Result<Vec<(&'static str, Tensor)>>,
 ) -> Result<()> {
-    for file in FILES {
+    for file in GOLDEN_FILES {
         let (case, want) = load(file)?;
         for ((name, got), want) in compute(&case.to(dtype)?)?.into_iter().zip(&want) {
             let tolerance = if is_gradient(name) { gradients } else { values };
-            let got = parts(&case.shape, name, &got)?;
-            for ((part, got), (_, want)) in got.into_iter().zip(parts(&case.shape, name, want)?) {
+            let got = golden_parts(&case.shape, name, &got)?;
+            for ((part, got), (_, want)) in got.into_iter().zip(golden_parts(&case.shape, name, want)?) {
                 assert_close(&format!("{file}: {part}"), &got, &want, tolerance);
             }
         }

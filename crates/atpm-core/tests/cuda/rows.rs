@@ -5,7 +5,7 @@ use atpm_core::ops::{gated_norm, rms_norm, swiglu};
 use atpm_core::testing::Random;
 use candle_core::{DType, Tensor};
 
-use crate::{assert_refused, assert_same_as_cpu};
+use crate::{assert_refused, assert_same_as_cpu, put, put_optional};
 
 const EPS: f64 = 1e-5;
 /// Shapes whose rows fill no block, one block and several; the last number is the width.
@@ -21,10 +21,11 @@ fn rms_norm_launches() -> Result<()> {
         for residual in [None, Some(&residual)] {
             let kernels = ["rms_norm_forward_f32", "rms_norm_backward_f32", "add_partials"];
             assert_same_as_cpu(&format!("rms_norm {shape:?}"), &kernels, || {
+                let ([x, weight, dy], residual) = (put([&x, &weight, &dy])?, put_optional(residual)?);
                 let y = rms_norm::forward(&x, &weight, EPS)?;
                 // Not zero: the gradient is added.
                 let dweight = weight.copy()?;
-                let dx = rms_norm::backward(&x, &weight, EPS, &dy, residual, &dweight)?;
+                let dx = rms_norm::backward(&x, &weight, EPS, &dy, residual.as_ref(), &dweight)?;
                 Ok(vec![("y", y), ("dx", dx), ("dweight", dweight)])
             });
         }
@@ -45,6 +46,7 @@ fn gated_norm_launches() -> Result<()> {
             let forward = "gated_norm_forward_f32";
             let kernels = [forward, "gated_norm_backward_f32", "add_partials", forward];
             assert_same_as_cpu(&format!("gated_norm {shape:?}"), &kernels, || {
+                let [y, gate, dout, weight] = put([&y, &gate, &dout, &weight])?;
                 let out = gated_norm::forward(&y, &gate, &weight, EPS)?;
                 let dweight = weight.copy()?;
                 let (dy, dgate, again) = gated_norm::backward(&y, &gate, &weight, EPS, &dout, &dweight)?;
@@ -63,6 +65,7 @@ fn swiglu_launches() -> Result<()> {
             (random.normal((rows, 2 * width), DType::F32)?, random.normal((rows, width), DType::F32)?);
         let kernels = ["swiglu_forward_f32", "swiglu_backward_f32", "swiglu_forward_f32"];
         assert_same_as_cpu(&format!("swiglu [{rows}, {width}]"), &kernels, || {
+            let [x, dout] = put([&x, &dout])?;
             let out = swiglu::forward(&x)?;
             let (dx, again) = swiglu::backward(&x, &dout)?;
             Ok(vec![("out", out), ("dx", dx), ("out of backward", again)])
@@ -75,6 +78,7 @@ fn swiglu_launches() -> Result<()> {
 fn no_rows_launch_only_the_empty_sum() -> Result<()> {
     let (x, weight) = (Random::new(1).normal((0, 8), DType::F32)?, Random::new(2).normal(8, DType::F32)?);
     assert_same_as_cpu("rms_norm of no rows", &["add_partials"], || {
+        let [x, weight] = put([&x, &weight])?;
         let (y, dweight) = (rms_norm::forward(&x, &weight, EPS)?, weight.copy()?);
         let dx = rms_norm::backward(&x, &weight, EPS, &x, None, &dweight)?;
         Ok(vec![("y", y), ("dx", dx), ("dweight", dweight)])
@@ -87,6 +91,7 @@ fn a_transposed_input_is_read_in_its_order() -> Result<()> {
     let x = Random::new(3).normal((6, 9), DType::F32)?.t()?;
     let weight = Tensor::ones(6, DType::F32, x.device())?;
     assert_same_as_cpu("rms_norm transposed", &["rms_norm_forward_f32"], || {
+        let [x, weight] = put([&x, &weight])?;
         Ok(vec![("y", rms_norm::forward(&x, &weight, EPS)?)])
     });
     Ok(())
@@ -98,13 +103,19 @@ fn widths_that_the_kernels_do_not_take_are_refused() -> Result<()> {
     let (odd, wide) = (row(7)?, row(5218)?);
     let double = row(8)?.to_dtype(DType::F64)?;
     assert_refused("rms_norm: on CUDA the width of a row must be even, got 7", || {
+        let [odd] = put([&odd])?;
         rms_norm::forward(&odd, &odd.get(0)?, EPS)
     });
     assert_refused("rms_norm: on CUDA a row has at most 5216 columns, got 5218", || {
+        let [wide] = put([&wide])?;
         rms_norm::forward(&wide, &wide.get(0)?, EPS)
     });
-    assert_refused("swiglu: on CUDA F must be even, got 7", || swiglu::forward(&row(14)?));
+    assert_refused("swiglu: on CUDA F must be even, got 7", || {
+        let [x] = put([&row(14)?])?;
+        swiglu::forward(&x)
+    });
     assert_refused("rms_norm: dtype F64 is not supported (expected f32 on CUDA", || {
+        let [double] = put([&double])?;
         rms_norm::forward(&double, &double.get(0)?, EPS)
     });
     Ok(())

@@ -6,7 +6,7 @@ use atpm_core::testing::Random;
 use atpm_core::{Result, Segments};
 use candle_core::DType;
 
-use crate::assert_same_as_cpu;
+use crate::{assert_same_as_cpu, put, put_optional};
 
 #[test]
 fn short_conv_launches() -> Result<()> {
@@ -26,6 +26,9 @@ fn short_conv_launches() -> Result<()> {
         for (segments, given) in [(&packed, true), (&Segments::continuous(2, tokens), false)] {
             let (state, dfinal) = (given.then_some(&state), given.then_some(&dfinal));
             assert_same_as_cpu(&format!("short_conv {tokens} {channels} {width} {given}"), &kernels, || {
+                let [x, weight, dy] = put([&x, &weight, &dy])?;
+                let (state, dfinal) = (put_optional(state)?, put_optional(dfinal)?);
+                let (state, dfinal) = (state.as_ref(), dfinal.as_ref());
                 let dweight = weight.copy()?;
                 let (y, last) = short_conv::forward(&x, &weight, state, segments)?;
                 let (dx, dstate) = short_conv::backward(&x, &weight, state, segments, &dy, dfinal, &dweight)?;
@@ -50,6 +53,8 @@ fn gates_launch() -> Result<()> {
         let kernels =
             [&["gates_forward", "gates_backward"][..], ["add_partials"].repeat(4).as_slice()].concat();
         assert_same_as_cpu(&format!("gates {tokens} {heads} {pins:?}"), &kernels, || {
+            let [logits, a_log, dt_bias] = put([&logits, &a_log, &dt_bias])?;
+            let [bias, dcontrols] = put([&bias, &dcontrols])?;
             let controls = gates::forward(&logits, &a_log, &dt_bias, &bias, pins)?;
             let (da_log, ddt_bias, dbias) = (a_log.copy()?, dt_bias.copy()?, bias.copy()?);
             let sums = (&da_log, &ddt_bias, &dbias);

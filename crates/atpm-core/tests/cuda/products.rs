@@ -5,7 +5,7 @@ use atpm_core::testing::Random;
 use atpm_core::{Precision, Result};
 use candle_core::{DType, Device, Tensor};
 
-use crate::{assert_refused, assert_same_as_cpu};
+use crate::{assert_refused, assert_same_as_cpu, put};
 
 #[test]
 fn linear_launches() -> Result<()> {
@@ -17,6 +17,7 @@ fn linear_launches() -> Result<()> {
         let products = if rows == 0 { 1 } else { 4 };
         let kernels = vec!["product"; products];
         assert_same_as_cpu(&format!("linear [{rows}, {inputs}] to {outputs}"), &kernels, || {
+            let [x, weight, dy] = put([&x, &weight, &dy])?;
             let precision = Precision::F32;
             let y = linear::forward(&x, &weight, precision)?;
             let dx = linear::backward_input(&weight, &dy, precision)?;
@@ -44,6 +45,7 @@ fn cross_entropy_launches() -> Result<()> {
         let pass = ["product", "cross_entropy_gradient_f32", "product", "product"];
         let kernels = [["product", "cross_entropy_loss"].repeat(blocks), pass.repeat(blocks)].concat();
         assert_same_as_cpu(&format!("cross_entropy [{tokens}, {width}] {vocabulary}"), &kernels, || {
+            let [x, weight] = put([&x, &weight])?;
             let alone = cross_entropy::forward(&x, &weight, &targets, Precision::F32)?;
             let dweight = weight.copy()?;
             let (losses, dx) =
@@ -60,6 +62,7 @@ fn a_target_outside_the_vocabulary_is_refused_on_the_host() -> Result<()> {
         (Random::new(1).normal((2, 4), DType::F32)?, Random::new(2).normal((3, 4), DType::F32)?);
     let targets = Tensor::new(&[1u32, 3], &Device::Cpu)?;
     assert_refused("id 3 at position 1 is outside the table of 3 rows", || {
+        let [x, weight] = put([&x, &weight])?;
         cross_entropy::forward(&x, &weight, &targets, Precision::F32)
     });
     Ok(())

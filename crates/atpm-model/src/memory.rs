@@ -1,9 +1,11 @@
 //! Bytes that training needs, before anything is allocated.
 //!
-//! Shapes: `N = B·T` tokens of a micro-batch, letters as in [`crate::mixer`]. Everything is f32.
+//! Shapes: `N = B·T` tokens of a micro-batch, letters as in [`crate::mixer`]. Everything is f32, but for activations of
+//! a bf16 model on a GPU.
 
 use std::fmt::Write as _;
 
+use atpm_core::Precision;
 use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
 use atpm_core::ops::mixer::CHUNK;
 
@@ -11,6 +13,8 @@ use crate::{ModelConfig, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
+/// Bytes of one rounded number.
+const BF16: usize = 2;
 
 /// Bytes by what they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +32,33 @@ pub struct MemoryEstimate {
 }
 
 impl MemoryEstimate {
-    /// The estimate for micro-batches of `rows` × `tokens`.
+    /// The estimate for micro-batches of `rows` × `tokens` on a CPU.
     ///
     /// # Errors
     /// A configuration that cannot be built.
     pub fn of(config: &ModelConfig, rows: usize, tokens: usize) -> Result<Self> {
+        let call = Call { config, rows, tokens, activation: F32 };
+        Self::with(&call, call.in_mixer())
+    }
+
+    /// The same on a GPU, whose kernels pass more through memory and store activations in `precision`. What a driver
+    /// takes for itself is not in it.
+    ///
+    /// # Errors
+    /// A configuration that cannot be built.
+    pub fn on_gpu(config: &ModelConfig, rows: usize, tokens: usize, precision: Precision) -> Result<Self> {
+        let activation = if precision == Precision::Bf16 { BF16 } else { F32 };
+        let call = Call { config, rows, tokens, activation };
+        Self::with(&call, call.in_mixer_on_gpu())
+    }
+
+    /// `in_mixer`: bytes alive in the backward of a mixer.
+    fn with(call: &Call<'_>, in_mixer: usize) -> Result<Self> {
+        let config = call.config;
         let elements: usize = specs(config)?.iter().map(crate::ParameterSpec::elements).sum();
         let parameters = elements * F32;
-        let block = block_activations(config, rows, tokens);
-        let input = product(&[rows, tokens, config.d_model, F32]);
+        let block = call.block();
+        let input = call.for_each_token(config.d_model * call.activation);
         let (kept, recomputed) =
             if config.activation_checkpointing { (input, block) } else { (sum(&[input, block]), 0) };
         Ok(Self {
@@ -44,7 +66,7 @@ impl MemoryEstimate {
             gradients: parameters,
             moments: 2 * parameters,
             activations: product(&[config.layers, kept]),
-            working: sum(&[recomputed, working(config, product(&[rows, tokens]))]),
+            working: sum(&[recomputed, call.in_mlp().max(in_mixer).max(call.in_head())]),
         })
     }
 
@@ -70,29 +92,75 @@ impl MemoryEstimate {
     }
 }
 
-/// Bytes that one block saves: mixer (projected, logits, gate, y, a state a chunk), the middle of
-/// the block, and the MLP's packed projection.
-fn block_activations(config: &ModelConfig, rows: usize, tokens: usize) -> usize {
-    let ModelConfig { d_model: d, heads, mlp, address, .. } = *config;
-    let shape = config.mixer_shape();
-    let per_token = heads * (shape.channels() + 5 + 2 * shape.entity()) + d + 2 * mlp;
-    let states = product(&[rows, tokens.div_ceil(CHUNK), heads, address, shape.entity()]);
-    product(&[sum(&[product(&[rows, tokens, per_token]), states]), F32])
+/// A micro-batch, and how many bytes one number of its activations takes.
+struct Call<'a> {
+    config: &'a ModelConfig,
+    rows: usize,
+    tokens: usize,
+    activation: usize,
 }
 
-/// Bytes alive beside the saved activations at the worst of three moments: the backward of an MLP,
-/// of a mixer, and of the head.
-fn working(config: &ModelConfig, tokens: usize) -> usize {
-    let ModelConfig { d_model: d, heads, mlp, vocab, .. } = *config;
-    let shape = config.mixer_shape();
-    let (channels, inner) = (heads * shape.channels(), heads * shape.entity());
-    // Output gradient, normed input, its gradient; inner product and its gradient; dpacked.
-    let in_mlp = product(&[tokens, 3 * d + 4 * mlp]);
-    // The same three; channels and their gradient, dprojected; dy, dgate, the gated norm.
-    let in_mixer = product(&[tokens, 3 * d + 3 * channels + 3 * inner]);
-    // Last output, normed, its gradient; one block of logits.
-    let in_head = sum(&[product(&[tokens, 3 * d]), tokens.min(TOKENS_PER_BLOCK) * vocab]);
-    product(&[in_mlp.max(in_mixer).max(in_head), F32])
+impl Call<'_> {
+    fn for_each_token(&self, bytes: usize) -> usize {
+        product(&[self.rows, self.tokens, bytes])
+    }
+
+    /// What one block saves: mixer (projected, gate, y, logits, a state a chunk), the middle of the block, and the MLP's
+    /// packed projection.
+    fn block(&self) -> usize {
+        let ModelConfig { d_model: d, heads, mlp, .. } = *self.config;
+        let shape = self.config.mixer_shape();
+        let activations = heads * (shape.channels() + 2 * shape.entity()) + d + 2 * mlp;
+        let per_token = self.activation * activations + F32 * 5 * heads;
+        sum(&[self.for_each_token(per_token), self.states()])
+    }
+
+    /// The states at the beginning of every chunk.
+    fn states(&self) -> usize {
+        let shape = self.config.mixer_shape();
+        let chunks = self.tokens.div_ceil(CHUNK);
+        product(&[self.rows, chunks, shape.heads, shape.address, shape.entity(), self.activation])
+    }
+
+    /// Alive beside the saved activations in the backward of an MLP: output gradient, normed input, its gradient; inner
+    /// product and its gradient; dpacked.
+    fn in_mlp(&self) -> usize {
+        self.for_each_token(self.activation * (3 * self.config.d_model + 4 * self.config.mlp))
+    }
+
+    /// In that of the head: last output, normed, its gradient; one block of logits; the rounded weight.
+    fn in_head(&self) -> usize {
+        let ModelConfig { d_model: d, vocab, .. } = *self.config;
+        let logits = product(&[product(&[self.rows, self.tokens]).min(TOKENS_PER_BLOCK), vocab, F32]);
+        let rounded = if self.activation == BF16 { vocab * d * BF16 } else { 0 };
+        sum(&[self.for_each_token(self.activation * 3 * d), logits, rounded])
+    }
+
+    /// In that of a mixer.
+    fn in_mixer(&self) -> usize {
+        let shape = self.config.mixer_shape();
+        let (channels, inner) = (shape.heads * shape.channels(), shape.heads * shape.entity());
+        // The three of the MLP; channels and their gradient, dprojected; dy, dgate, the gated norm.
+        self.for_each_token(self.activation * (3 * self.config.d_model + 3 * channels + 3 * inner))
+    }
+
+    /// The same on a GPU, less what the block's MLP had saved, which is gone by then.
+    fn in_mixer_on_gpu(&self) -> usize {
+        let ModelConfig { d_model: d, mlp, heads, .. } = *self.config;
+        let shape = self.config.mixer_shape();
+        let (address, entity) = (shape.address, shape.entity());
+        // The same three; channels and their gradient; dy, dgate. Controls and logits with their gradients are f32.
+        let around =
+            self.activation * (3 * d + heads * (2 * shape.channels() + 2 * entity)) + F32 * 10 * heads;
+        // s, q, d, W; dr, U.
+        let rounded = self.activation * (5 * address + 2 * entity);
+        // Gradients of s, q, d; B, M, N, of two parts where they are bf16; decays and shares of the gates' gradients.
+        let exact = F32 * (3 * address + 4 * CHUNK + 6);
+        // Rows of scratch are whole chunks of tokens. Chunk states have a gradient.
+        let chunked = product(&[self.rows, self.tokens.div_ceil(CHUNK), CHUNK, heads, rounded + exact]);
+        let alive = sum(&[self.for_each_token(around), chunked, self.states()]);
+        alive.saturating_sub(self.for_each_token(self.activation * 2 * mlp))
+    }
 }
 
 /// Rows and tokens are anyone's numbers: what overflows is too much, and stays the largest number.
@@ -111,8 +179,30 @@ mod tests {
     #[test]
     fn absurd_rows_are_too_much_rather_than_a_panic() {
         let config = ModelConfig { vocab: 64, ..ModelConfig::default() };
-        let estimate = MemoryEstimate::of(&config, usize::MAX, usize::MAX).unwrap();
-        assert_eq!(estimate.total(), usize::MAX);
+        let most = usize::MAX;
+        assert_eq!(MemoryEstimate::of(&config, most, most).unwrap().total(), most);
+        let on_gpu = MemoryEstimate::on_gpu(&config, most, most, Precision::Bf16).unwrap();
+        assert_eq!(on_gpu.total(), most);
+    }
+
+    // What the kernels' buffers hold for one token of a model whose mixer is its widest part, added up by hand.
+    #[test]
+    fn a_gpu_needs_what_its_kernels_are_given() {
+        let config = ModelConfig { vocab: 64, d_model: 8, mlp: 2, layers: 1, ..ModelConfig::default() };
+        let (heads, address, entity) = (8, 64, 128);
+        let around = 3 * 8 + 2 * heads * 256 + 10 * heads + 2 * heads * entity;
+        let addresses = heads * (3 + 2 + 3) * address;
+        let squares = heads * (64 + 64 + 2 * 64);
+        let rest = heads * (2 + 4) + 2 * heads * entity + heads * address * entity / 64;
+        let estimate = MemoryEstimate::on_gpu(&config, 2, 64, Precision::F32).unwrap();
+        assert_eq!(estimate.working, 4 * 128 * (around + addresses + squares + rest - 4));
+        assert!(estimate.working > MemoryEstimate::of(&config, 2, 64).unwrap().working);
+
+        // In bf16 all is half of that, but for controls, gradients of addresses, squares and shares.
+        let exact = 10 * heads + 3 * heads * address + squares + heads * (2 + 4);
+        let rounded = MemoryEstimate::on_gpu(&config, 2, 64, Precision::Bf16).unwrap();
+        assert_eq!(rounded.working, (estimate.working + 4 * 128 * exact) / 2);
+        assert!(rounded.activations * 2 - estimate.activations == 128 * 4 * 5 * heads);
     }
 
     #[test]

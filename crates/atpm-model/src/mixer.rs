@@ -17,7 +17,7 @@
 use atpm_core::ops::gates::{self, Pins};
 use atpm_core::ops::mixer::{self, Inputs, Outputs, Shape, Transport};
 use atpm_core::ops::{gated_norm, linear, short_conv};
-use atpm_core::{Precision, Segments};
+use atpm_core::{Precision, Segments, activation_dtype};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -306,12 +306,13 @@ impl Layer for Mixer {
     fn initial_state(&self, batch: usize) -> Result<Vec<(String, Tensor)>> {
         let Shape { heads, address, .. } = self.shape;
         let value = &self.in_proj.value;
-        let zeros = |shape: &[usize]| Tensor::zeros(shape, value.dtype(), value.device());
-        let memory = zeros(&[batch, heads, address, self.shape.entity()])?;
+        let zeros = |shape: &[usize], dtype| Tensor::zeros(shape, dtype, value.device());
+        let memory = zeros(&[batch, heads, address, self.shape.entity()], value.dtype())?;
         let mut state = vec![(self.memory_name(), memory)];
         if let Some(weight) = &self.short_conv {
             let (channels, width) = weight.value.dims2()?;
-            state.push((self.inputs_name(), zeros(&[batch, width - 1, channels])?));
+            let dtype = activation_dtype(value, self.precision);
+            state.push((self.inputs_name(), zeros(&[batch, width - 1, channels], dtype)?));
         }
         Ok(state)
     }

@@ -17,15 +17,19 @@
 #[cfg_attr(not(any(feature = "cuda", feature = "emulated-cuda")), path = "disabled.rs")]
 mod backend;
 mod cast;
+pub(crate) mod elements;
 mod launch;
+pub mod limits;
 mod product;
+mod report;
 pub(crate) mod rows;
 
-pub use backend::device;
 #[cfg(all(feature = "emulated-cuda", not(feature = "cuda")))]
 pub use backend::emulate;
 pub(crate) use backend::{Buffer, Stream, stream_of};
+pub use backend::{KERNELS, device, free_bytes, host, is_gpu, report};
 pub(crate) use launch::{
     Activation, Arg, Grid, Int, Kernel, Long, Twins, args, refused_dtype, twins, with_activation,
 };
 pub(crate) use product::{Operand, Product, Target};
+pub use report::{Gpu, Kernels, Report};

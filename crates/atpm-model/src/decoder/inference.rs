@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use atpm_core::Segments;
 use atpm_core::ops::linear;
-use candle_core::Tensor;
+use atpm_core::{Precision, Segments};
+use candle_core::{DType, Device, Tensor};
 
-use super::{Decoder, in_pool};
+use super::Decoder;
 use crate::decode::DecodeState;
 use crate::{Error, Result};
 
@@ -42,9 +42,9 @@ impl Decoder {
         segments: &Segments,
         state: Option<&mut DecodeState>,
     ) -> Result<Tensor> {
-        in_pool(|| {
+        self.compute(|| {
             let x = self.hidden(ids, segments, state)?;
-            Ok(linear::forward(&self.normed(&x)?, &self.head().value, self.precision)?)
+            self.project(&x)
         })
     }
 
@@ -53,10 +53,9 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::logits`].
     pub fn prefill(&self, ids: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        in_pool(|| {
+        self.compute(|| {
             let x = self.hidden(ids, segments, Some(state))?;
-            let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
-            Ok(linear::forward(&self.normed(&last)?, &self.head().value, self.precision)?)
+            self.project(&x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?)
         })
     }
 
@@ -66,8 +65,15 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::logits`].
     pub fn step(&self, tokens: &[u32], state: &mut DecodeState) -> Result<Tensor> {
-        let ids = Tensor::new(tokens, self.embedding.value.device())?.unsqueeze(1)?;
+        let ids = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(1)?;
         self.prefill(&ids, &Segments::continuous(tokens.len(), 1), state)
+    }
+
+    /// Logits in f32 from the last block's output.
+    fn project(&self, x: &Tensor) -> Result<Tensor> {
+        // A product of bf16 activations would round its result too.
+        let precision = if x.dtype() == DType::BF16 { Precision::F32 } else { self.precision };
+        Ok(linear::forward(&self.normed(x)?, &self.head().value, precision)?)
     }
 
     /// The last block's output `[B,T,d]`.

@@ -19,8 +19,8 @@ test: ## run every test
 test-kernels: ## run every CUDA kernel on the CPU, by emulation
 	scripts/test_kernels.sh
 
-test-launches: ## run what launches the CUDA kernels, on kernels emulated on the CPU
-	scripts/test.sh --features emulated-cuda --test cuda
+test-launches: ## run what launches the CUDA kernels, whole training runs among it, on kernels emulated on the CPU
+	scripts/test.sh --features emulated-cuda --test cuda --test emulated_cuda
 
 build-cuda: ## build target/release/atpm-train with CUDA; needs a CUDA 13.0 toolkit (nvcc, libraries)
 	CUDA_COMPUTE_CAP=$${CUDA_COMPUTE_CAP:-80} $(CARGO) build --release --workspace --locked --bin atpm-train --features cuda

@@ -4,6 +4,7 @@
 #include "../adamw.cu"
 #include "../casts.cu"
 #include "../cross_entropy.cu"
+#include "../elements.cu"
 #include "../embedding.cu"
 #include "../gated_norm.cu"
 #include "../gates.cu"
@@ -80,6 +81,9 @@ const std::map<std::string, Kernel> &emulation::kernels() {
       KERNEL(cast_bf16_to_f32),
       KERNEL(cross_entropy_loss),
       BOTH(cross_entropy_gradient),
+      KERNEL(elements_add),
+      KERNEL(elements_copy),
+      KERNEL(elements_clear),
       BOTH(embedding_forward),
       BOTH(embedding_backward),
       BOTH(gated_norm_forward),

@@ -13,7 +13,7 @@ use crate::{Error, Result, cuda};
 /// Another name; CUDA in a build without it, without a driver or without that GPU.
 pub fn select(name: &str) -> Result<Device> {
     let cuda_ordinal = match name {
-        "auto" | "cpu" => return Ok(Device::Cpu),
+        "auto" | "cpu" => return Ok(cuda::host()),
         "cuda" => Some(0),
         other => other.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
     };

@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 
-use candle_core::{CpuStorage, DType, InplaceOp1, Layout, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Shape, Storage, Tensor};
 
+use crate::cuda::{self, stream_of};
 use crate::vector::Real;
 use crate::{Error, Result};
 
@@ -47,36 +48,70 @@ pub(crate) fn read_all<T: candle_core::WithDType, R, const N: usize>(
     body(slices)
 }
 
-/// The elements of an f32 CPU tensor, copied out in row-major order.
+/// The elements of an f32 tensor of any device, copied out in row-major order.
 ///
 /// # Errors
-/// Another dtype, or a tensor that is not on the CPU.
+/// Another dtype, or whatever a device reports, which may be something that an earlier launch did wrong.
 pub fn read_f32(tensor: &Tensor) -> Result<Vec<f32>> {
-    read("read", tensor, |values: &[f32]| Ok(values.to_vec()))
+    read("read", &tensor.to_device(&Device::Cpu)?, |values: &[f32]| Ok(values.to_vec()))
 }
 
-/// Overwrites the elements of a contiguous f32 CPU tensor in place, in row-major order; every clone of the
-/// tensor sees the change.
+/// Overwrites the elements of a contiguous f32 tensor of any device in place, in row-major order; every clone of
+/// the tensor sees the change.
 ///
 /// # Errors
-/// Another dtype, a tensor that is not contiguous or not on the CPU, or another number of elements.
+/// Another dtype, a tensor that is not contiguous, or another number of elements.
 pub fn overwrite_f32(tensor: &Tensor, elements: &[f32]) -> Result<()> {
+    if tensor.elem_count() != elements.len() {
+        let problem = format!("{} elements for a tensor of {}", elements.len(), tensor.elem_count());
+        return Err(Error::Argument { op: "overwrite", problem });
+    }
+    match stream_of(tensor)? {
+        Some(stream) => cuda::elements::overwrite(&stream, tensor, elements),
+        None => overwrite_on_host(tensor, elements),
+    }
+}
+
+/// [`overwrite_f32`] of a tensor on the CPU, whose number of elements was checked.
+pub(crate) fn overwrite_on_host(tensor: &Tensor, elements: &[f32]) -> Result<()> {
     update("overwrite", tensor, |values: &mut [f32]| {
-        if values.len() != elements.len() {
-            let problem = format!("{} elements for a tensor of {}", elements.len(), values.len());
-            return Err(Error::Argument { op: "overwrite", problem });
-        }
         values.copy_from_slice(elements);
         Ok(())
     })
 }
 
+/// Sets the elements of a contiguous tensor to zero, in place.
+///
+/// # Errors
+/// A tensor that is not contiguous; on a GPU another dtype than f32.
+pub fn clear(tensor: &Tensor) -> Result<()> {
+    match stream_of(tensor)? {
+        Some(stream) => cuda::elements::clear(&stream, tensor),
+        None => Ok(tensor.zero_set()?),
+    }
+}
+
+/// `a + b` of one shape and dtype: a residual connection.
+///
+/// # Errors
+/// Shapes or dtypes that differ; on a GPU another dtype than f32.
+pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    expect_shape("add", "b", b, a.dims(), "a's")?;
+    match stream_of(a)? {
+        Some(stream) => cuda::elements::add(&stream, a, b),
+        None => Ok((a + b)?),
+    }
+}
+
 /// Adds `delta` to a gradient buffer of the same shape and dtype, in place.
 ///
 /// # Errors
-/// Shapes or dtypes that differ, a buffer that is not contiguous or not on the CPU.
+/// Shapes or dtypes that differ, a buffer that is not contiguous; on a GPU another dtype than f32.
 pub fn accumulate(gradient: &Tensor, delta: &Tensor) -> Result<()> {
     expect_shape("accumulate", "delta", delta, gradient.dims(), "the gradient's")?;
+    if let Some(stream) = stream_of(gradient)? {
+        return cuda::elements::accumulate(&stream, gradient, delta);
+    }
     match real_dtype("accumulate", &[gradient, delta])? {
         DType::F64 => accumulate_as::<f64>(gradient, delta),
         _ => accumulate_as::<f32>(gradient, delta),
@@ -96,7 +131,7 @@ fn accumulate_as<T: Element>(gradient: &Tensor, delta: &Tensor) -> Result<()> {
 
 /// A new CPU tensor of these elements.
 pub(crate) fn tensor<T: candle_core::WithDType>(elements: Vec<T>, shape: impl Into<Shape>) -> Result<Tensor> {
-    Ok(Tensor::from_vec(elements, shape, &candle_core::Device::Cpu)?)
+    Ok(Tensor::from_vec(elements, shape, &Device::Cpu)?)
 }
 
 /// Runs `body` over the elements of a contiguous CPU tensor, in place. Every clone of the tensor

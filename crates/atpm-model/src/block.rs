@@ -7,7 +7,7 @@
 //! Saved for backward: `m` and what mixer and MLP keep. The normed inputs are computed again.
 
 use atpm_core::ops::rms_norm;
-use atpm_core::{Precision, Segments};
+use atpm_core::{Precision, Segments, add};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
@@ -36,7 +36,7 @@ impl Residual {
 impl Layer for Residual {
     fn forward(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Saved)> {
         let (change, saved) = self.inner.forward(&self.normed(x)?, segments)?;
-        Ok(((x + change)?, saved))
+        Ok((add(x, &change)?, saved))
     }
 
     fn backward(&self, x: &Tensor, saved: Saved, dy: &Tensor, segments: &Segments) -> Result<Tensor> {
@@ -61,12 +61,12 @@ impl Layer for Residual {
     }
 
     fn resume(&self, x: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        Ok((x + self.inner.resume(&self.normed(x)?, segments, state)?)?)
+        Ok(add(x, &self.inner.resume(&self.normed(x)?, segments, state)?)?)
     }
 
     fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
         let (change, health) = self.inner.observe(&self.normed(x)?, segments)?;
-        Ok(((x + change)?, health))
+        Ok((add(x, &change)?, health))
     }
 }
 

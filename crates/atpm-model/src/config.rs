@@ -3,6 +3,7 @@
 //! The letters are those of the equations: `S` address, `K` and `V` the two blocks of the entity,
 //! `D = K + V`, `R` transport rank, `H` heads, `d` model width.
 
+use atpm_core::cuda::limits::{ADDRESS_STEP, ENTITY_STEP, MOST_HEAD, MOST_RANK, MOST_ROW, ROW_STEP};
 use atpm_core::ops::gates::Pins;
 use atpm_core::ops::mixer;
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,27 @@ impl ModelConfig {
         Ok(())
     }
 
+    /// Refuses sizes that the CUDA kernels do not take, though a CPU does.
+    ///
+    /// # Errors
+    /// The first offending key, with what would be right.
+    pub fn validate_for_gpu(&self) -> Result<()> {
+        for (key, size, step, most) in [
+            ("d_model", self.d_model, ROW_STEP, MOST_ROW),
+            ("address", self.address, ADDRESS_STEP, MOST_HEAD),
+            ("key", self.key, ENTITY_STEP, MOST_HEAD),
+            ("value", self.value, ENTITY_STEP, MOST_HEAD),
+            ("rank", self.rank, 1, MOST_RANK),
+            ("mlp", self.mlp, ROW_STEP, MAX_SIZE),
+        ] {
+            if !size.is_multiple_of(step) || size > most {
+                let multiple = if step > 1 { format!("a multiple of {step}, ") } else { String::new() };
+                return refuse(key, format!("on CUDA it must be {multiple}at most {most}, got {size}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Sizes of one mixer, as its op takes them.
     pub fn mixer_shape(&self) -> mixer::Shape {
         mixer::Shape {
@@ -218,6 +240,27 @@ mod tests {
                 }
                 other => panic!("{expected}: expected a refusal, got {other:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn sizes_that_kernels_do_not_take_are_named() {
+        ModelConfig::default().validate_for_gpu().unwrap();
+        with(|c| (c.address, c.key, c.value, c.rank) = (256, 8, 248, 64)).validate_for_gpu().unwrap();
+        let cases: [(Change, &str); 7] = [
+            (|c| c.d_model = 33, "model.d_model: on CUDA it must be a multiple of 2, at most 5216, got 33"),
+            (
+                |c| c.d_model = 5218,
+                "model.d_model: on CUDA it must be a multiple of 2, at most 5216, got 5218",
+            ),
+            (|c| c.address = 24, "model.address: on CUDA it must be a multiple of 16, at most 256, got 24"),
+            (|c| c.key = 4, "model.key: on CUDA it must be a multiple of 8, at most 256, got 4"),
+            (|c| c.value = 264, "model.value: on CUDA it must be a multiple of 8, at most 256, got 264"),
+            (|c| c.rank = 65, "model.rank: on CUDA it must be at most 64, got 65"),
+            (|c| c.mlp = 7, "model.mlp: on CUDA it must be a multiple of 2, at most 65536, got 7"),
+        ];
+        for (change, expected) in cases {
+            assert_eq!(with(change).validate_for_gpu().unwrap_err().to_string(), expected);
         }
     }
 

@@ -38,10 +38,10 @@ impl DecodeState {
         &self.tensors
     }
 
-    /// This state with its tensors replaced by saved ones of the same names and shapes.
+    /// This state with its tensors replaced by saved ones of the same names and shapes, brought to its device.
     ///
     /// # Errors
-    /// A tensor that is missing, unknown, or of another shape or dtype.
+    /// A tensor that is missing, unknown, or of another shape or dtype; a device that refuses.
     pub(crate) fn replaced(mut self, mut saved: BTreeMap<String, Tensor>) -> Result<Self> {
         for (name, tensor) in &mut self.tensors {
             let Some(found) = saved.remove(name) else {
@@ -55,7 +55,7 @@ impl DecodeState {
                     tensor.dtype()
                 )));
             }
-            *tensor = found;
+            *tensor = found.to_device(tensor.device())?;
         }
         match saved.keys().next() {
             Some(name) => Err(state(format!("`{name}` is none of this model's tensors"))),

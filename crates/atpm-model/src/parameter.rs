@@ -32,7 +32,7 @@ pub struct Parameter {
 /// A device that refuses.
 pub fn zero_gradients(parameters: &[Parameter]) -> Result<()> {
     for parameter in parameters {
-        parameter.gradient.zero_set()?;
+        atpm_core::clear(&parameter.gradient)?;
     }
     Ok(())
 }
@@ -140,7 +140,8 @@ impl Parameters {
     pub fn blank(specs: &[ParameterSpec], device: &Device) -> Result<Self> {
         Self::make(specs, |spec| {
             let value = Tensor::zeros(spec.shape.as_slice(), DType::F32, device)?;
-            Ok((value, Tensor::zeros(0, DType::F32, device)?))
+            // No driver gives no bytes.
+            Ok((value, Tensor::zeros(0, DType::F32, &Device::Cpu)?))
         })
     }
 

@@ -4,7 +4,7 @@
 //! adversarial sequence of addresses can grow it while nothing decays), so norms are watched.
 
 use atpm_core::ops::mixer::Outputs;
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 
 use crate::Result;
@@ -54,13 +54,13 @@ impl MemoryHealth {
     /// From the controls `[B,T,5,H]` and the outputs of one forward pass.
     ///
     /// # Errors
-    /// Whatever a reduction refuses.
+    /// Whatever a reduction or a device refuses.
     pub fn of(controls: &Tensor, outputs: &Outputs) -> Result<Self> {
-        let heads: Vec<Vec<f64>> = controls.to_dtype(DType::F64)?.mean((0, 1))?.to_vec2()?;
+        let heads: Vec<Vec<f64>> = on_host(controls)?.mean((0, 1))?.to_vec2()?;
         let half_lives: Vec<f64> =
             heads[0].iter().map(|log_alpha| std::f64::consts::LN_2 / (-log_alpha).max(LEAST_DECAY)).collect();
-        let address_norms = flat(&outputs.address_norm)?;
-        let state_norms = flat(&outputs.state.to_dtype(DType::F64)?.sqr()?.sum((2, 3))?.sqrt()?)?;
+        let address_norms = flat(&on_host(&outputs.address_norm)?)?;
+        let state_norms = flat(&on_host(&outputs.state)?.sqr()?.sum((2, 3))?.sqrt()?)?;
         Ok(Self {
             half_life: mean(&half_lives),
             half_life_min: -largest(half_lives.iter().map(|x| -x)),
@@ -77,8 +77,13 @@ impl MemoryHealth {
     }
 }
 
+/// Small enough to be copied: whichever device it comes from, the means are made here.
+fn on_host(tensor: &Tensor) -> Result<Tensor> {
+    Ok(tensor.to_device(&Device::Cpu)?.to_dtype(DType::F64)?)
+}
+
 fn flat(tensor: &Tensor) -> Result<Vec<f64>> {
-    Ok(tensor.to_dtype(DType::F64)?.flatten_all()?.to_vec1()?)
+    Ok(tensor.flatten_all()?.to_vec1()?)
 }
 
 fn mean(values: &[f64]) -> f64 {

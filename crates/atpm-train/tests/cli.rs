@@ -77,6 +77,7 @@ fn help_of_every_command_has_examples() {
         &["data", "inspect"],
         &["tokenizer", "train"],
         &["suite", "show"],
+        &["doctor"],
         &["verify-resume"],
     ];
     for command in commands {
@@ -250,4 +251,32 @@ mod signals {
             assert_eq!(checkpoints(folder), ["step-00000001", "step-00000003"], "{first} {second}");
         }
     }
+}
+
+#[test]
+fn doctor_looks_and_checks_every_op() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &["doctor", "--device", "cpu", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&report["right"], &report["device"], &report["compared_with"]),
+        (&true.into(), &"cpu".into(), &"definition".into())
+    );
+    assert_eq!(report["ops"].as_array().unwrap().len(), 12);
+    assert!(report["memory_bytes"].as_u64().unwrap() > 1 << 20);
+
+    let output = run_in(folder.path(), &["doctor", "--device", "cpu"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    for part in ["processor", "instructions", "ops on cpu, compared with their definitions", "mixer", "right"]
+    {
+        assert!(said.contains(part), "{said}\nlacks {part}");
+    }
+    assert!(!said.contains("WRONG"), "{said}");
+
+    // A device that is not there: what there is is shown all the same.
+    let output = run_in(folder.path(), &["doctor", "--device", "cuda:9"]);
+    assert_ne!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("processor"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cuda:9"));
 }

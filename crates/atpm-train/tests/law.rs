@@ -24,7 +24,7 @@ const DIRECTIONS: [(&str, &[&str], &[&str]); 4] = [
 /// Lines of a source file, without its inline tests, from which on it needs to be taken apart.
 const MOST_LINES: usize = 500;
 /// Lines in the workspace that may mention a feature gate.
-const MOST_FEATURE_GATES: usize = 4;
+const MOST_FEATURE_GATES: usize = 7;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -242,8 +242,9 @@ fn feature_gates_are_few() {
         .collect();
     assert!(gates.len() <= MOST_FEATURE_GATES, "too many feature gates:\n  {}", gates.join("\n  "));
     let mut elsewhere = gates;
-    elsewhere.retain(|gate| !gate.starts_with("crates/atpm-core/src/cuda/mod.rs:"));
-    assert_none("which backend a build has is asked in atpm-core/src/cuda/mod.rs alone", &elsewhere);
+    let rooms = ["crates/atpm-core/src/cuda/mod.rs:", "crates/atpm-core/tests/cuda/main.rs:"];
+    elsewhere.retain(|gate| !rooms.iter().any(|room| gate.starts_with(room)));
+    assert_none("which backend a build has is asked in atpm-core/src/cuda/mod.rs and its tests alone", &elsewhere);
 }
 
 #[test]

@@ -7,8 +7,12 @@ use candle_core::{Device, Shape, Tensor, WithDType};
 
 use super::launch::{Kernel, Number, Slot};
 use super::product::Factor;
+use super::report::{Kernels, Report};
 use crate::vector::Precision;
 use crate::{Error, Result};
+
+/// Where this build's kernels run.
+pub const KERNELS: Kernels = Kernels::None;
 
 /// The CUDA device of this number: none in this build.
 ///
@@ -20,6 +24,29 @@ pub fn device(ordinal: usize) -> Result<Device> {
          build with `--features cuda` (make build-cuda), or use `cpu`"
     );
     Err(Error::Argument { op: "device", problem })
+}
+
+/// The CPU.
+pub fn host() -> Device {
+    Device::Cpu
+}
+
+/// Whether ops on this device's tensors are launches: never, here.
+pub fn is_gpu(_device: &Device) -> bool {
+    false
+}
+
+/// Bytes that a GPU can still give: the CPU is none.
+///
+/// # Errors
+/// None.
+pub fn free_bytes(_device: &Device) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+/// What there is: nothing.
+pub fn report() -> Report {
+    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None }
 }
 
 /// The stream of a tensor's device, if that is a GPU: never, here.

@@ -5,7 +5,8 @@
 //! is the host's. Buffers that a launch is to fill hold NaN before it, and every buffer has guards around it, so
 //! scratch that is too small, a grid that is too small and one that is too large all show.
 //!
-//! Tensors stay on the CPU. Inside [`emulate`], ops treat them as a GPU's.
+//! Tensors stay on the CPU. A thread that has selected the emulated device, or is inside [`emulate`], treats them as a
+//! GPU's.
 #![expect(unsafe_code, reason = "calls C++ with addresses of buffers; see each block")]
 
 use std::cell::{Cell, RefCell};
@@ -17,7 +18,8 @@ use candle_core::{Device, Shape, Tensor, WithDType};
 
 use super::launch::{Kernel, Number, Slot};
 use super::product::Factor;
-use crate::elements::{overwrite_f32, read};
+use super::report::{Kernels, Report};
+use crate::elements::{overwrite_on_host, read};
 use crate::vector::{Mat, MatMut, Precision, matmul};
 use crate::{Error, Result};
 
@@ -34,32 +36,71 @@ unsafe extern "C" {
     ) -> *const c_char;
 }
 
-/// The CUDA device of this number: none in this build.
-///
-/// # Errors
-/// Always.
-pub fn device(ordinal: usize) -> Result<Device> {
-    let problem =
-        format!("`cuda:{ordinal}` asked for, but this build has emulated kernels for tests; use `cpu`");
-    Err(Error::Argument { op: "device", problem })
-}
+/// Where this build's kernels run.
+pub const KERNELS: Kernels = Kernels::Emulated;
 
 thread_local! {
+    /// Whether this thread computes on the emulated device.
+    static SELECTED: Cell<bool> = const { Cell::new(false) };
     /// Names of the kernels launched inside [`emulate`]; `None` outside of it.
     static LAUNCHED: RefCell<Option<Vec<&'static str>>> = const { RefCell::new(None) };
 }
 
-/// Runs `body` with every op on emulated kernels. Returns its result, and the kernels it launched in their order.
+/// The emulated device, whose only number is 0. Its tensors are the CPU's, so it is this thread that computes on it
+/// from now on, until [`host`] is asked for.
+///
+/// # Errors
+/// Another number.
+pub fn device(ordinal: usize) -> Result<Device> {
+    if ordinal > 0 {
+        let problem = "there is one emulated device, `cuda:0`".into();
+        return Err(Error::Cuda { action: format!("opening device {ordinal}"), problem });
+    }
+    SELECTED.set(true);
+    Ok(Device::Cpu)
+}
+
+/// The CPU, on which this thread computes from now on.
+pub fn host() -> Device {
+    SELECTED.set(false);
+    Device::Cpu
+}
+
+/// Whether ops on this device's tensors are launches: on the emulated device, and inside [`emulate`].
+pub fn is_gpu(_device: &Device) -> bool {
+    SELECTED.get() || LAUNCHED.with_borrow(Option::is_some)
+}
+
+/// Bytes that the device can still give; the emulated one has the host's.
+///
+/// # Errors
+/// None.
+pub fn free_bytes(_device: &Device) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+/// What there is: kernels for tests.
+pub fn report() -> Report {
+    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None }
+}
+
+/// Runs `body` with every op of this thread on emulated kernels. Returns its result, and the kernels it launched in
+/// their order.
 pub fn emulate<R>(body: impl FnOnce() -> R) -> (R, Vec<&'static str>) {
     let outer = LAUNCHED.replace(Some(Vec::new()));
     let result = body();
     (result, LAUNCHED.replace(outer).unwrap_or_default())
 }
 
-/// The stream of a tensor's device: the emulated one inside [`emulate`].
+/// Keeps the name of what was launched, if someone wants to know.
+fn note(name: &'static str) {
+    LAUNCHED.with_borrow_mut(|launched| launched.iter_mut().for_each(|launched| launched.push(name)));
+}
+
+/// The stream of a tensor's device, if that is the emulated one.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of the other backends, which can fail")]
-pub(crate) fn stream_of(_tensor: &Tensor) -> Result<Option<Stream>> {
-    Ok(LAUNCHED.with_borrow(Option::is_some).then_some(Stream))
+pub(crate) fn stream_of(tensor: &Tensor) -> Result<Option<Stream>> {
+    Ok(is_gpu(tensor.device()).then_some(Stream))
 }
 
 /// What a buffer can hold.
@@ -145,7 +186,7 @@ impl<T: Number> Drop for Buffer<T> {
         if let Some(tensor) = &self.in_place {
             let elements: Vec<f32> =
                 self.cells().iter().map(|cell| f32::from_bits(cell.get().bits() as u32)).collect();
-            let outcome = overwrite_f32(tensor, &elements);
+            let outcome = overwrite_on_host(tensor, &elements);
             assert!(outcome.is_ok(), "an in-place buffer does not go back to its tensor: {outcome:?}");
         }
     }
@@ -226,7 +267,7 @@ impl Stream {
             return Err(refusal(problem.to_string_lossy().into_owned()));
         }
         drop(one_launch);
-        LAUNCHED.with_borrow_mut(|launched| launched.get_or_insert_default().push(kernel.name));
+        note(kernel.name);
         Ok(())
     }
 
@@ -245,7 +286,7 @@ impl Stream {
         let c = unsafe { std::slice::from_raw_parts_mut(with_exposed_provenance_mut(c as usize), m * n) };
         // Stored by rows, all of it is Cᵀ = Bᵀ Aᵀ.
         matmul(MatMut::dense(c, n, m), keep, stored(b, k, n), stored(a, m, k), precision);
-        LAUNCHED.with_borrow_mut(|launched| launched.get_or_insert_default().push("product"));
+        note("product");
         Ok(())
     }
 }

@@ -1,6 +1,9 @@
 //! Launches on a GPU, through candle's device: its memory, its stream, its cuBLAS handle.
 #![expect(unsafe_code, reason = "device memory and launches; see each block")]
 
+#[path = "enabled/devices.rs"]
+mod devices;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::c_void;
@@ -21,6 +24,8 @@ use super::launch::{Kernel, Number, Slot};
 use super::product::Factor;
 use crate::vector::Precision;
 use crate::{Error, Result};
+
+pub use devices::{KERNELS, free_bytes, host, is_gpu, report};
 
 /// Name and contents of each compiled file of `kernels/`.
 const FATBINS: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));

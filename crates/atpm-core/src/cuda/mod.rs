@@ -16,13 +16,17 @@
 #[cfg_attr(all(feature = "emulated-cuda", not(feature = "cuda")), path = "emulated.rs")]
 #[cfg_attr(not(any(feature = "cuda", feature = "emulated-cuda")), path = "disabled.rs")]
 mod backend;
+pub(crate) mod elements;
 mod launch;
+pub mod limits;
 mod product;
+mod report;
 pub(crate) mod rows;
 
-pub use backend::device;
 #[cfg(all(feature = "emulated-cuda", not(feature = "cuda")))]
 pub use backend::emulate;
 pub(crate) use backend::{Buffer, Stream, stream_of};
+pub use backend::{KERNELS, device, free_bytes, host, is_gpu, report};
 pub(crate) use launch::{Arg, Grid, Int, Kernel, Long, args};
 pub(crate) use product::{Operand, Product};
+pub use report::{Gpu, Kernels, Report};

@@ -2,6 +2,7 @@
 
 use candle_core::Tensor;
 
+use super::limits::{MOST_ROW, ROW_STEP, WARPS};
 use super::{Buffer, Grid, Kernel, Long, Stream, args};
 use crate::{Error, Result};
 
@@ -9,14 +10,8 @@ use crate::{Error, Result};
 pub(crate) const THREADS: i32 = 256;
 /// Lanes of a warp.
 const LANES: usize = 32;
-/// Warps of a block; each takes a row.
-const WARPS: usize = 8;
 /// Rows of one block in backward, and with it the number of partial sums.
 const ROWS_PER_BLOCK: usize = 64;
-/// Dynamic shared memory of a block on sm_80, the smallest of the devices compiled for.
-pub(crate) const MOST_SHARED_BYTES: usize = 163 * 1024;
-/// Widest row of an op that sums weight gradients: a column of f32 for each warp.
-const MOST_WIDTH: usize = MOST_SHARED_BYTES / (WARPS * size_of::<f32>());
 
 const ADD_PARTIALS: Kernel = Kernel { file: "partials", name: "add_partials" };
 
@@ -61,7 +56,7 @@ fn sum_grid(width: usize) -> Grid {
 
 /// Refuses an odd width: kernels read pairs of columns.
 pub(crate) fn expect_even(op: &'static str, what: &str, width: usize) -> Result<()> {
-    if width.is_multiple_of(2) {
+    if width.is_multiple_of(ROW_STEP) {
         return Ok(());
     }
     Err(Error::Argument { op, problem: format!("on CUDA {what} must be even, got {width}") })
@@ -72,11 +67,8 @@ pub(crate) fn expect_even(op: &'static str, what: &str, width: usize) -> Result<
 pub(crate) fn split(op: &'static str, x: &Tensor, weight: &Tensor) -> Result<(usize, usize)> {
     let width = weight.elem_count();
     expect_even(op, "the width of a row", width)?;
-    if width <= MOST_WIDTH {
+    if width <= MOST_ROW {
         return Ok((x.elem_count() / width.max(1), width));
     }
-    Err(Error::Argument {
-        op,
-        problem: format!("on CUDA a row has at most {MOST_WIDTH} columns, got {width}"),
-    })
+    Err(Error::Argument { op, problem: format!("on CUDA a row has at most {MOST_ROW} columns, got {width}") })
 }

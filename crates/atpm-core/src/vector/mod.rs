@@ -143,6 +143,17 @@ pub(crate) fn arch() -> pulp::Arch {
     *ARCH
 }
 
+/// The vector instructions that ops use on this processor, by name.
+pub fn instructions() -> &'static str {
+    match arch() {
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V4(_) => "AVX-512",
+        #[cfg(target_arch = "x86_64")]
+        pulp::Arch::V3(_) => "AVX2",
+        _ => "those of the build's target alone",
+    }
+}
+
 /// Lanes of the explicit partial sums in reductions: one AVX-512 register of f32.
 pub const LANES: usize = 16;
 

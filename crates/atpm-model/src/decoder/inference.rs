@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use atpm_core::Segments;
 use atpm_core::ops::linear;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 
-use super::{Decoder, in_pool};
+use super::Decoder;
 use crate::decode::DecodeState;
 use crate::{Error, Result};
 
@@ -42,7 +42,7 @@ impl Decoder {
         segments: &Segments,
         state: Option<&mut DecodeState>,
     ) -> Result<Tensor> {
-        in_pool(|| {
+        self.compute(|| {
             let x = self.hidden(ids, segments, state)?;
             Ok(linear::forward(&self.normed(&x)?, &self.head().value, self.precision)?)
         })
@@ -53,7 +53,7 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::logits`].
     pub fn prefill(&self, ids: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {
-        in_pool(|| {
+        self.compute(|| {
             let x = self.hidden(ids, segments, Some(state))?;
             let last = x.narrow(1, segments.tokens() - 1, 1)?.squeeze(1)?.contiguous()?;
             Ok(linear::forward(&self.normed(&last)?, &self.head().value, self.precision)?)
@@ -66,7 +66,7 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::logits`].
     pub fn step(&self, tokens: &[u32], state: &mut DecodeState) -> Result<Tensor> {
-        let ids = Tensor::new(tokens, self.embedding.value.device())?.unsqueeze(1)?;
+        let ids = Tensor::new(tokens, &Device::Cpu)?.unsqueeze(1)?;
         self.prefill(&ids, &Segments::continuous(tokens.len(), 1), state)
     }
 

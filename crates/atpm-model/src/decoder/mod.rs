@@ -16,7 +16,7 @@ mod training;
 pub use training::StepOutput;
 
 use atpm_core::ops::{embedding, rms_norm};
-use atpm_core::{Precision, Segments};
+use atpm_core::{Precision, Segments, cuda};
 use candle_core::{DType, Device, Tensor};
 
 use crate::block::{Block, Residual};
@@ -162,6 +162,11 @@ impl Decoder {
         list
     }
 
+    /// Where its parameters are. Ids and targets are on the host for every device.
+    pub fn device(&self) -> &Device {
+        self.embedding.value.device()
+    }
+
     /// The output projection: the head's own weight, or the embedding table.
     fn head(&self) -> &Parameter {
         self.head.as_ref().unwrap_or(&self.embedding)
@@ -174,6 +179,13 @@ impl Decoder {
             return Err(Error::Input("ids are empty; a model reads at least one token".into()));
         }
         Ok(embedding::forward(ids, &self.embedding.value)?)
+    }
+
+    /// Runs `body`, on the CPU on one of the pool's threads: from outside the pool every op would be handed over and
+    /// waited for, which for a single token takes about as long as the ops themselves, and in a training step still
+    /// shows. A GPU's launches come from the caller's thread.
+    fn compute<R: Send>(&self, body: impl FnOnce() -> R + Send) -> R {
+        if cuda::is_gpu(self.device()) { body() } else { rayon::scope(|_| body()) }
     }
 
     fn normed(&self, x: &Tensor) -> Result<Tensor> {
@@ -218,10 +230,4 @@ fn expect(what: &str, tensor: &Tensor, segments: &Segments) -> Result<()> {
         "{what} have shape {:?}, but the segments describe [rows, tokens] = {expected:?}",
         tensor.dims()
     )))
-}
-
-/// Runs `body` on one of the pool's threads. From outside the pool every op would be handed over and waited for, which
-/// for a single token takes about as long as the ops themselves, and in a training step still shows.
-fn in_pool<R: Send>(body: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| body())
 }

@@ -5,7 +5,7 @@ use atpm_core::ops::cross_entropy::{self, Options};
 use atpm_core::ops::{embedding, rms_norm};
 use candle_core::Tensor;
 
-use super::{Decoder, expect, in_pool};
+use super::{Decoder, expect};
 use crate::{Error, Result};
 
 /// What one micro-batch gives besides the gradients.
@@ -35,7 +35,7 @@ impl Decoder {
         if self.norm.gradient.dims() != self.norm.value.dims() {
             return Err(Error::Input("the model was made for inference, without room for gradients".into()));
         }
-        in_pool(|| {
+        self.compute(|| {
             let eps = self.config.norm_eps;
             let (kept, x) = self.run_blocks(self.embed(ids, segments)?, segments)?;
 
@@ -67,7 +67,7 @@ impl Decoder {
     /// As [`Decoder::train_step_backward`].
     pub fn evaluate(&self, ids: &Tensor, targets: &Tensor, segments: &Segments) -> Result<Tensor> {
         expect("targets", targets, segments)?;
-        in_pool(|| {
+        self.compute(|| {
             let mut x = self.embed(ids, segments)?;
             for block in &self.blocks {
                 (x, _) = block.forward(&x, segments)?;

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use atpm_data::{DataConfig, TextConfig};
-use candle_core::Device;
 use serde::Serialize;
 
 use super::model;
 use super::token_losses::{self, TokenLosses};
 use crate::report::metrics::Evaluation;
 use crate::report::output;
+use crate::run::device;
 use crate::run::exit::user;
 use crate::training::evaluation::evaluate;
 use crate::training::signals::StopFlag;
@@ -50,6 +50,9 @@ pub struct Args {
     /// comparison with another implementation, or a closer look.
     #[arg(long, value_name = "FILE")]
     pub token_losses: Option<PathBuf>,
+    /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub device: String,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -77,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.token_losses {
         token_losses::expect_place(path)?;
     }
-    let opened = model::open(&args.model)?;
+    let opened = model::open_on(&args.model, &device::open(&args.device)?)?;
     let data = DataConfig {
         val: args.data.clone(),
         text_column: args.text_column.clone(),
@@ -88,19 +91,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
     let mut rows = TokenLosses::new(args.tokens);
-    let evaluation = evaluate(
-        &opened.model,
-        &config,
-        &opened.tokenizer,
-        args.batches,
-        &Device::Cpu,
-        &stop,
-        |batch, losses| {
+    let evaluation =
+        evaluate(&opened.model, &config, &opened.tokenizer, args.batches, &stop, |batch, losses| {
             if args.token_losses.is_some() {
                 rows.add(batch, losses);
             }
-        },
-    )?;
+        })?;
     let Some(evaluation) = evaluation else { return Ok(()) };
     if let Some(path) = &args.token_losses {
         rows.write(path)?;

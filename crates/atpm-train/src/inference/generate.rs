@@ -12,6 +12,7 @@ use super::model::{self, Opened};
 use super::sampler::Sampling;
 use super::session::{Answer, Ending, Session};
 use crate::report::output;
+use crate::run::device;
 use crate::run::exit::user;
 
 const EXAMPLES: &str = "\
@@ -63,6 +64,9 @@ pub struct Args {
     /// Read prompts from standard input, one a line, until it ends.
     #[arg(long, conflicts_with = "json")]
     pub interactive: bool,
+    /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    pub device: String,
     /// Print one JSON object at the end instead of the text.
     #[arg(long)]
     pub json: bool,
@@ -102,7 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.prompt.is_empty() && !args.interactive && args.load_state.is_none() {
         return Err(user("nothing to continue: give --prompt TEXT, --load-state FILE or --interactive"));
     }
-    let opened = model::open(&args.model)?;
+    let opened = model::open_on(&args.model, &device::open(&args.device)?)?;
     let mut session = Session::new(&opened, sampling)?;
     if let Some(path) = &args.load_state {
         session.load(path)?;

@@ -12,6 +12,7 @@ use candle_core::{Device, Tensor};
 use super::export_config::ExportConfig;
 use crate::checkpoint::tensor_file::{Encoding, TensorFile};
 use crate::checkpoint::{self, Loaded};
+use crate::run::device;
 use crate::run::exit::{OrUser, user};
 
 /// File names of an export.
@@ -36,17 +37,25 @@ pub struct Opened {
     pub step: Option<u64>,
 }
 
-/// Opens the model at `path`.
+/// Opens the model at `path` on the CPU.
+///
+/// # Errors
+/// As [`open_on`].
+pub fn open(path: &Path) -> anyhow::Result<Opened> {
+    open_on(path, &Device::Cpu)
+}
+
+/// Opens the model at `path`, its parameters on this device.
 ///
 /// # Errors
 /// A path that is none of the three, a damaged or incomplete checkpoint, tensors or a tokenizer that do not
-/// fit the configuration.
-pub fn open(path: &Path) -> anyhow::Result<Opened> {
+/// fit the configuration, sizes that the device has no kernels for.
+pub fn open_on(path: &Path, device: &Device) -> anyhow::Result<Opened> {
     expect_folder(path)?;
     let opened = match newest(path)? {
-        Some(checkpoint) => from_checkpoint(&checkpoint)?,
-        None if path.join(EXPORT_CONFIG).is_file() => from_export(path)?,
-        None => from_checkpoint(path)?,
+        Some(checkpoint) => from_checkpoint(&checkpoint, device)?,
+        None if path.join(EXPORT_CONFIG).is_file() => from_export(path, device)?,
+        None => from_checkpoint(path, device)?,
     };
     // D23: every id that the tokenizer can give has a row in the model's table.
     let (ids, rows) = (opened.tokenizer.vocab_size(), opened.model.config().vocab);
@@ -108,16 +117,22 @@ fn newest(path: &Path) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-fn from_checkpoint(path: &Path) -> anyhow::Result<Opened> {
+fn from_checkpoint(path: &Path, device: &Device) -> anyhow::Result<Opened> {
     let loaded = checkpoint::load(path)?;
     let config: ModelConfig = serde_json::from_value(loaded.state.model.clone())
         .with_context(|| format!("{}: its model configuration cannot be read", path.display()))
         .or_user()?;
-    let model = Decoder::for_inference(&config, &Device::Cpu)?;
+    let model = blank(&config, device)?;
     loaded.restore_parameters(&model.parameters())?;
     let tokenizer = tokenizer_of(&loaded)?;
     let (bos, eos) = switches(&loaded)?;
     Ok(Opened { model, tokenizer, bos, eos, path: path.into(), step: Some(loaded.state.step) })
+}
+
+/// A model to be filled.
+fn blank(config: &ModelConfig, device: &Device) -> anyhow::Result<Decoder> {
+    device::expect_sizes(device, config)?;
+    Ok(Decoder::for_inference(config, device)?)
 }
 
 /// `data.bos` and `data.eos` of the run. Only these are looked at: a model of a program with other keys is still a
@@ -148,9 +163,9 @@ fn tokenizer_of(loaded: &Loaded) -> anyhow::Result<Arc<Tokenizer>> {
     Ok(Arc::new(tokenizer))
 }
 
-fn from_export(path: &Path) -> anyhow::Result<Opened> {
+fn from_export(path: &Path, device: &Device) -> anyhow::Result<Opened> {
     let config = ExportConfig::read(&path.join(EXPORT_CONFIG))?;
-    let model = Decoder::for_inference(&config.model(), &Device::Cpu)?;
+    let model = blank(&config.model(), device)?;
     let file = TensorFile::open(&path.join(EXPORT_MODEL))?;
     let parameters = model.parameters();
     let tensors = named(&parameters);

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::logging::{self, Console};
 use super::{data, suite, tokenizer};
-use crate::{bench, checkpoint, inference, report, training};
+use crate::{bench, checkpoint, doctor, inference, report, training};
 
 const OVERVIEW: &str = "Trains ATPM language models on parquet shards, on one machine, from one file of settings.\n\n\
     Without a subcommand it trains: `atpm-train --config FILE`. A run lives in one folder (`run_dir`): the resolved \
@@ -103,6 +103,8 @@ pub enum Command {
     /// Look at the memory tasks.
     #[command(subcommand)]
     Suite(suite::Command),
+    /// Show what machine and build have, and check every op on a device.
+    Doctor(doctor::Args),
     /// Prove that resuming is exact: train N+M steps, and N then M after a restart, and compare all bits.
     VerifyResume(checkpoint::verify::Args),
 }
@@ -125,6 +127,7 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
         Some(Command::Suite(command)) => suite::run(command),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),
     }
 }

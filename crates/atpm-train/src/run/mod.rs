@@ -3,11 +3,13 @@
 pub mod cli;
 pub mod config;
 pub mod data;
+pub mod device;
 pub mod exit;
 #[cfg(test)]
 mod flags;
 pub mod folder;
 pub mod logging;
+pub mod memory;
 mod nearest;
 pub mod suite;
 pub mod threads;
@@ -32,8 +34,9 @@ pub fn main() -> ExitCode {
     match cli::run(cli, &console) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            console.error(&error);
-            exit::exit_code(&error)
+            let code = exit::exit_code(&error);
+            console.error(&device::with_versions(error));
+            code
         }
     }
 }

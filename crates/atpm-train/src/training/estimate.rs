@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
+use atpm_core::cuda;
 use atpm_model::{Flops, MemoryEstimate, ParameterSpec, render_table, specs};
+use candle_core::Device;
 use serde::Serialize;
 
 use crate::run::config::Run;
+use crate::run::device;
 use crate::run::exit::user;
+use crate::run::memory::{gib, memory_bytes};
 
 /// Sizes of a run with a resolved vocabulary.
 #[derive(Debug, Clone)]
@@ -14,8 +18,10 @@ pub struct Estimate {
     specs: Vec<ParameterSpec>,
     flops: Flops,
     memory: MemoryEstimate,
-    /// Bytes that the machine can give now, where it tells.
+    /// Bytes that the machine or the GPU can give now, where it tells.
     available: Option<u64>,
+    /// Whose memory it is, in words.
+    place: &'static str,
     tokens_per_step: u64,
 }
 
@@ -32,7 +38,7 @@ pub struct EstimateReport {
     pub tokens_per_step: u64,
     /// Bytes that training needs.
     pub memory_bytes: usize,
-    /// Bytes that the machine can give; null where it does not tell.
+    /// Bytes that the machine or the GPU can give; null where it does not tell.
     pub available_bytes: Option<u64>,
 }
 
@@ -40,16 +46,30 @@ impl Estimate {
     /// Counts; allocates nothing.
     ///
     /// # Errors
-    /// A model that cannot be built.
-    pub fn of(run: &Run) -> anyhow::Result<Self> {
-        let train = run.train();
+    /// A model that cannot be built, or a driver that does not tell its free memory.
+    pub fn of(run: &Run, device: &Device) -> anyhow::Result<Self> {
+        let (train, model, on_gpu) = (run.train(), run.model(), cuda::is_gpu(device));
+        let memory = if on_gpu { MemoryEstimate::on_gpu } else { MemoryEstimate::of };
         Ok(Self {
-            specs: specs(run.model())?,
-            flops: Flops::of(run.model()),
-            memory: MemoryEstimate::of(run.model(), train.rows, train.tokens)?,
-            available: available_bytes(),
+            specs: specs(model)?,
+            flops: Flops::of(model),
+            memory: memory(model, train.rows, train.tokens)?,
+            // An emulated device has the machine's.
+            available: cuda::free_bytes(device)?.or_else(|| memory_bytes("MemAvailable:")),
+            place: if on_gpu { "the GPU" } else { "this machine" },
             tokens_per_step: train.tokens_per_step(),
         })
+    }
+
+    /// [`Self::of`] a run that the device can do.
+    ///
+    /// # Errors
+    /// Sizes that it has no kernels for, too little memory; each with the numbers.
+    pub fn checked(run: &Run, device: &Device) -> anyhow::Result<Self> {
+        device::expect_sizes(device, run.model())?;
+        let estimate = Self::of(run, device)?;
+        estimate.check_memory()?;
+        Ok(estimate)
     }
 
     /// FLOPs a token of forward and backward.
@@ -65,9 +85,10 @@ impl Estimate {
         let needed = self.memory.total() as u64;
         match self.available {
             Some(available) if needed > available => Err(user(format!(
-                "training needs about {}, and this machine has {} left; lower train.rows (and raise \
+                "training needs about {}, and {} has {} left; lower train.rows (and raise \
                  train.accumulate), lower train.tokens, or set model.activation_checkpointing = true",
                 gib(needed),
+                self.place,
                 gib(available)
             ))),
             _ => Ok(()),
@@ -104,35 +125,14 @@ impl Estimate {
     }
 }
 
-/// Memory that can be had without swapping, from Linux's account of it.
-fn available_bytes() -> Option<u64> {
-    parse_available(&std::fs::read_to_string("/proc/meminfo").ok()?)
-}
-
-fn parse_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn reads_the_kernels_account() {
-        assert_eq!(parse_available("MemTotal: 9 kB\nMemAvailable:    2048 kB\n"), Some(2 << 20));
-        assert_eq!(parse_available("MemTotal: 9 kB\n"), None);
-    }
-
-    #[test]
     fn a_run_that_cannot_fit_is_refused_with_both_numbers() {
         let run = Run::from_toml("[data]\ntrain = \"x\"\n[model]\nvocab = 64\nlayers = 1\n", "t").unwrap();
-        let estimate = Estimate { available: Some(1 << 30), ..Estimate::of(&run).unwrap() };
+        let estimate = Estimate { available: Some(1 << 30), ..Estimate::of(&run, &Device::Cpu).unwrap() };
         estimate.check_memory().unwrap();
         let estimate = Estimate { available: Some(1 << 20), ..estimate };
         let message = estimate.check_memory().unwrap_err().to_string();

@@ -6,7 +6,6 @@ use std::time::Instant;
 use anyhow::Context;
 use atpm_data::{Batch, EvalSource, IGNORE, TextConfig, Tokenizer};
 use atpm_model::Decoder;
-use candle_core::Device;
 
 use super::inputs::Inputs;
 use super::signals::StopFlag;
@@ -26,7 +25,6 @@ pub fn evaluate(
     config: &TextConfig,
     tokenizer: &Arc<Tokenizer>,
     batches: u64,
-    device: &Device,
     stop: &StopFlag,
     mut each: impl FnMut(&Batch, &[f32]),
 ) -> anyhow::Result<Option<Evaluation>> {
@@ -39,7 +37,7 @@ pub fn evaluate(
             return Ok(None);
         }
         let Some(batch) = source.next_batch()? else { break };
-        let inputs = Inputs::of(&batch, device)?;
+        let inputs = Inputs::of(&batch)?;
         let losses = model.evaluate(&inputs.ids, &inputs.targets, &inputs.segments)?;
         let losses = atpm_core::read_f32(&losses)?;
         tally.add(&batch, &losses);

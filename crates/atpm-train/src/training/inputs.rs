@@ -4,7 +4,7 @@ use atpm_core::Segments;
 use atpm_data::{Batch, IGNORE};
 use candle_core::{Device, Tensor};
 
-/// One micro-batch on the run's device.
+/// One micro-batch. Ids, targets and document starts are on the host for every device: there they are checked.
 #[derive(Debug)]
 pub struct Inputs {
     /// `[rows, tokens]`, u32.
@@ -16,15 +16,15 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// Copies a batch to the device.
+    /// Copies a batch.
     ///
     /// # Errors
-    /// A device that refuses, or document starts that make no sense.
-    pub fn of(batch: &Batch, device: &Device) -> anyhow::Result<Self> {
+    /// Document starts that make no sense.
+    pub fn of(batch: &Batch) -> anyhow::Result<Self> {
         let shape = (batch.rows, batch.tokens);
         Ok(Self {
-            ids: Tensor::from_slice(&batch.ids, shape, device)?,
-            targets: Tensor::from_slice(&batch.targets, shape, device)?,
+            ids: Tensor::from_slice(&batch.ids, shape, &Device::Cpu)?,
+            targets: Tensor::from_slice(&batch.targets, shape, &Device::Cpu)?,
             segments: Segments::from_starts(batch.tokens, batch.starts.clone())?,
         })
     }

@@ -137,7 +137,7 @@ impl<'a> Session<'a> {
         let (mut record, batches) = self.train_step()?;
         let run = &self.plan.run;
         if is_due(number, run.report().telemetry_every) {
-            let inputs = Inputs::of(&batches[0], self.trainer.device())?;
+            let inputs = Inputs::of(&batches[0])?;
             record.layers = Some(self.trainer.model().telemetry(&inputs.ids, &inputs.segments)?);
         }
         if is_due(number, run.eval().every) || (number == self.last_step && run.eval().every > 0) {
@@ -178,7 +178,6 @@ impl<'a> Session<'a> {
             &run.eval_text(),
             &self.plan.tokenizer,
             run.eval().batches,
-            self.trainer.device(),
             self.stop,
             |_, _| {},
         )?;

@@ -15,6 +15,7 @@ use super::estimate::Estimate;
 use super::trainer::Trainer;
 use crate::checkpoint::Loaded;
 use crate::run::config::{Run, TokenizerSpec};
+use crate::run::device;
 use crate::run::exit::{OrUser, user};
 use crate::run::folder::{self, Resume};
 use crate::run::logging::Console;
@@ -50,10 +51,10 @@ impl Plan {
     /// Nothing is allocated, and nothing written but a tokenizer that is yet to be trained.
     ///
     /// # Errors
-    /// A device, checkpoint, tokenizer or vocabulary that cannot be used, or a run that does not fit into
-    /// memory.
+    /// A device, checkpoint, tokenizer or vocabulary that cannot be used, sizes that the device has no kernels for, or
+    /// a run that does not fit into memory.
     pub fn of(run: &Run, resume: &Resume) -> anyhow::Result<Self> {
-        let device = atpm_core::device::select(run.device()).or_user()?;
+        let device = device::open(run.device())?;
         let start = folder::starting_point(run, resume)?;
         let (run, tokenizer) = with_tokenizer(run, start.as_ref())?;
         if let Some(loaded) = &start {
@@ -63,8 +64,7 @@ impl Plan {
         if run.schedule().warmup > run.train().steps {
             tracing::warn!("schedule.warmup is longer than train.steps: the peak rate is never reached");
         }
-        let estimate = Estimate::of(&run)?;
-        estimate.check_memory()?;
+        let estimate = Estimate::checked(&run, &device)?;
         Ok(Self { run, device, tokenizer: Arc::new(tokenizer), estimate, start })
     }
 
@@ -96,14 +96,13 @@ impl Plan {
 /// # Errors
 /// A device, tokenizer or vocabulary that cannot be used, or a run that does not fit into memory.
 pub fn sketch(run: &Run) -> anyhow::Result<(Run, Estimate)> {
-    atpm_core::device::select(run.device()).or_user()?;
+    let device = device::open(run.device())?;
     let ids = match run.tokenizer()? {
         TokenizerSpec::Bpe(size) => size,
         _ => open_tokenizer(run.data())?.vocab_size(),
     };
     let run = run.with_vocab_for(ids)?;
-    let estimate = Estimate::of(&run)?;
-    estimate.check_memory()?;
+    let estimate = Estimate::checked(&run, &device)?;
     Ok((run, estimate))
 }
 

@@ -77,7 +77,7 @@ impl Trainer {
         let scale = 1.0 / targets as f64;
         let mut sum = [0.0];
         for batch in batches {
-            let inputs = Inputs::of(batch, &self.device)?;
+            let inputs = Inputs::of(batch)?;
             let output = self.model.train_step_backward(
                 &inputs.ids,
                 &inputs.targets,

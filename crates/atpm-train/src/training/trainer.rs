@@ -1,6 +1,7 @@
 //! Everything that training changes: parameters, moments and counters.
 
 use anyhow::Context;
+use atpm_core::cuda;
 use atpm_model::{Decoder, Parameter};
 use candle_core::{Device, Tensor};
 
@@ -17,7 +18,6 @@ pub struct Trainer {
     pub(super) m: Vec<Tensor>,
     /// Second moments.
     pub(super) v: Vec<Tensor>,
-    pub(super) device: Device,
     pub(super) collective: Box<dyn Collective>,
     pub(super) counters: Counters,
     pub(super) skipped_in_a_row: u64,
@@ -45,7 +45,8 @@ impl Trainer {
     /// A model that cannot be built.
     pub fn new(run: &Run, device: &Device) -> anyhow::Result<Self> {
         let model = Decoder::new(run.model(), run.seed(), device)?.with_precision(run.train().precision());
-        if !run.train().precision().supported() {
+        // The vendor's library rounds the operands itself.
+        if !run.train().precision().supported() && !cuda::is_gpu(device) {
             tracing::warn!(
                 "train.dtype = \"bf16\": this processor has no AVX-512 BF16; the products are f32"
             );
@@ -59,7 +60,6 @@ impl Trainer {
             v: zeros()?,
             model,
             parameters,
-            device: device.clone(),
             collective: Box::new(Single),
             counters: Counters::default(),
             skipped_in_a_row: 0,
@@ -95,11 +95,6 @@ impl Trainer {
     /// How far the run is.
     pub fn counters(&self) -> Counters {
         self.counters
-    }
-
-    /// Where the tensors live.
-    pub fn device(&self) -> &Device {
-        &self.device
     }
 
     /// What a checkpoint says besides its tensors, without data position and tokenizer.

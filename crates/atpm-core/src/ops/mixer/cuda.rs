@@ -4,6 +4,7 @@ use candle_core::Tensor;
 
 use super::cpu::{CHUNK, Sizes};
 use super::{Gradients, Inputs, OP, Outputs, Saved, Transport, states_shape};
+use crate::cuda::limits::{ADDRESS_STEP, ENTITY_STEP, MOST_HEAD, MOST_RANK};
 use crate::cuda::{Arg, Buffer, Grid, Int, Kernel, Stream, args};
 use crate::{Error, Result};
 
@@ -44,11 +45,14 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn new(sizes: &'a Sizes) -> Result<Self> {
         let Sizes { batch, tokens, heads, address, key, value, rank, .. } = *sizes;
-        let fits = address.is_multiple_of(16) && key.is_multiple_of(8) && value.is_multiple_of(8);
-        if tokens == 0 || !fits || address.max(key).max(value) > 256 || rank > TILE {
+        let fits = address.is_multiple_of(ADDRESS_STEP)
+            && key.is_multiple_of(ENTITY_STEP)
+            && value.is_multiple_of(ENTITY_STEP);
+        if tokens == 0 || !fits || address.max(key).max(value) > MOST_HEAD || rank > MOST_RANK {
             let problem = format!(
-                "on CUDA a row has at least one token, S is a multiple of 16, K and V are of 8, each is at most 256, \
-                 and R at most 64; got T = {tokens}, S = {address}, K = {key}, V = {value}, R = {rank}"
+                "on CUDA a row has at least one token, S is a multiple of {ADDRESS_STEP}, K and V are of \
+                 {ENTITY_STEP}, each is at most {MOST_HEAD}, and R at most {MOST_RANK}; got T = {tokens}, \
+                 S = {address}, K = {key}, V = {value}, R = {rank}"
             );
             return Err(Error::Argument { op: OP, problem });
         }

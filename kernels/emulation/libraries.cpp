@@ -125,12 +125,6 @@ int cublasSetStream_v2(Handle *handle, const void *stream) {
   return SUCCESS;
 }
 
-// 0: major, 1: minor, 2: patch.
-int cublasGetProperty(int property, int *value) {
-  *value = property == 0 ? 13 : 0;
-  return SUCCESS;
-}
-
 // Version 13.0.0, in three parts.
 int cublasGetProperty(int property, int *value) {
   *value = property == 0 ? 13 : 0;

@@ -23,6 +23,9 @@ use candle_core::{DType, Device, Tensor};
 /// An output and its name; gradients begin with `d` and have a gradient's tolerance.
 type Named = (&'static str, Tensor);
 
+/// Whether a device has tensors without elements: for one on a GPU candle asks the driver for no bytes, which is refused.
+const EMPTY_TENSORS: bool = cfg!(not(feature = "cuda"));
+
 thread_local! {
     /// Where [`put`] puts tensors: on the GPU inside [`on_kernels`] of a GPU build.
     static PLACE: RefCell<Device> = const { RefCell::new(Device::Cpu) };

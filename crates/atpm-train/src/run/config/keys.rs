@@ -169,7 +169,7 @@ pub const KEYS: &[Key] = &[
     key("train", "accumulate", Count(1), Of("1"), "Micro-batches of a step; their losses share one mean over all target tokens."),
     key("train", "z_loss", NonNegative, Of("0.0"), "Weight of the squared log-partition in each token's loss; 0 = off."),
     key("train", "max_skipped", Count(0), Of("3"), "Steps in a row that may be skipped for a loss or gradient that is not finite; one more stops the run."),
-    key("train", "dtype", Choice(&["f32", "bf16"]), Of("\"f32\""), "What the operands of matrix products are rounded to; on a CPU `bf16` needs AVX-512 BF16, others go on in f32 and say so; on CUDA cuBLAS does it."),
+    key("train", "dtype", Choice(&["f32", "bf16"]), Of("\"f32\""), "How matrix products are computed. On a CPU their operands are rounded, which needs AVX-512 BF16 (others go on in f32 and say so); on CUDA activations are stored in bf16 too."),
 
     key("optimizer", "lr", Positive, Of("1e-3"), "Peak learning rate of AdamW."),
     key("optimizer", "beta1", Fraction, Of("0.9"), "Decay of the first moment."),

@@ -244,7 +244,10 @@ fn feature_gates_are_few() {
     let mut elsewhere = gates;
     let rooms = ["crates/atpm-core/src/cuda/mod.rs:", "crates/atpm-core/tests/cuda/main.rs:"];
     elsewhere.retain(|gate| !rooms.iter().any(|room| gate.starts_with(room)));
-    assert_none("which backend a build has is asked in atpm-core/src/cuda/mod.rs and its tests alone", &elsewhere);
+    assert_none(
+        "which backend a build has is asked in atpm-core/src/cuda/mod.rs and its tests alone",
+        &elsewhere,
+    );
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use atpm_core::Precision;
+use atpm_core::ops::linear;
 use atpm_core::vector::{Mat, MatMut, matmul};
+use atpm_core::{Precision, cuda};
+use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -64,6 +66,23 @@ pub fn matmul_peak(n: usize, precision: Precision) -> anyhow::Result<f64> {
     Ok(2.0 * (n as f64).powi(3) / best(times) / 1e9)
 }
 
+/// The same of a run's device: the pool, or a GPU with all its launches waited for.
+///
+/// # Errors
+/// A device that refuses.
+pub fn matmul_peak_on(device: &Device, n: usize, precision: Precision) -> anyhow::Result<f64> {
+    if !cuda::is_gpu(device) {
+        return matmul_peak(n, precision);
+    }
+    let [a, b] = [(); 2].map(|()| Tensor::zeros((n, n), DType::F32, device));
+    let (a, b) = (a?, b?);
+    let times = seconds(2, 8, || {
+        linear::forward(&a, &b, precision)?;
+        Ok(device.synchronize()?)
+    })?;
+    Ok(2.0 * (n as f64).powi(3) / best(times) / 1e9)
+}
+
 /// Elements that a thread moves at a time.
 const PEAK_BLOCK: usize = 1 << 18;
 
@@ -104,6 +123,22 @@ pub fn memory_peak(n: usize) -> anyhow::Result<MemoryPeak> {
         Ok(())
     })?;
     Ok(MemoryPeak { mixed, read: rate(1.0, read) })
+}
+
+/// The best rate of reading in GB/s, or of copying within a GPU's memory, which counts twice.
+///
+/// # Errors
+/// A device that refuses.
+pub fn reading_peak_on(device: &Device, n: usize) -> anyhow::Result<f64> {
+    if !cuda::is_gpu(device) {
+        return Ok(memory_peak(n)?.read);
+    }
+    let buffer = Tensor::zeros(n, DType::F32, device)?;
+    let times = seconds(1, 5, || {
+        buffer.copy()?;
+        Ok(device.synchronize()?)
+    })?;
+    Ok(2.0 * (size_of::<f32>() * n) as f64 / best(times) / 1e9)
 }
 
 /// The sum of the elements, in enough independent sums that adding does not hold reading up.

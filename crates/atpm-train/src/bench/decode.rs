@@ -5,9 +5,10 @@ use atpm_model::{Decoder, ModelConfig, ParameterSpec};
 use candle_core::Device;
 use serde::Serialize;
 
-use super::clock::{PeakSizes, median, memory_peak, seconds};
+use super::clock::{PeakSizes, median, reading_peak_on, seconds};
 use super::sizes::{Random, SizeArgs, Sizes};
 use crate::report::output;
+use crate::run::device;
 
 /// Tokens that are read at once on the way to a longer past.
 const READ_AT_ONCE: usize = 500;
@@ -26,7 +27,10 @@ pub(super) struct Args {
     /// Sequences that are decoded together, each with its own memory.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     rows: u16,
-    /// One JSON object: `params`, `rows`, `threads`, `peak_gb_per_s` (reading memory in the same run), and
+    /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    device: String,
+    /// One JSON object: `params`, `rows`, `threads`, `peak_gb_per_s` (reading memory in the same run; on a GPU copying within it), and
     /// `points`: `read` (tokens before, of each sequence), `tokens_per_s` (of all sequences together, median),
     /// `tokens_per_s_per_row`, `gb_per_s` (weights read once, states read and written), `state_bytes`.
     #[arg(long)]
@@ -57,14 +61,15 @@ pub(super) struct Point {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let Sizes { model: config, precision, .. } = args.sizes.resolve()?;
+    let device = device::open(&args.device)?;
+    let Sizes { model: config, precision, .. } = args.sizes.resolve(&device)?;
     let rows = usize::from(args.rows);
     let report = Report {
         params: atpm_model::specs(&config)?.iter().map(ParameterSpec::elements).sum(),
         rows,
         threads: rayon::current_num_threads(),
-        points: measure(&config, precision, rows, &args.after, args.tokens)?,
-        peak_gb_per_s: memory_peak(PeakSizes::BEYOND_CACHES.elements)?.read,
+        points: measure(&config, precision, rows, &args.after, args.tokens, &device)?,
+        peak_gb_per_s: reading_peak_on(&device, PeakSizes::BEYOND_CACHES.elements)?,
     };
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
@@ -79,8 +84,9 @@ pub(super) fn measure(
     rows: usize,
     after: &[usize],
     tokens: usize,
+    device: &Device,
 ) -> anyhow::Result<Vec<Point>> {
-    let model = Decoder::new(config, 0, &Device::Cpu)?.with_precision(precision);
+    let model = Decoder::new(config, 0, device)?.with_precision(precision);
     let mut random = Random(3);
     let mut state = model.decode_state(rows)?;
     let weight_bytes = weight_bytes(config)?;
@@ -99,7 +105,10 @@ pub(super) fn measure(
         // Measuring reads on too, on a state of its own, so that the next point counts from this one.
         let mut own = model.decode_state_from(rows, state.tensors().clone())?;
         let ids = vec![1; rows];
-        let step = median(seconds(4, tokens, || Ok(model.step(&ids, &mut own).map(drop)?))?);
+        let step = median(seconds(4, tokens, || {
+            model.step(&ids, &mut own)?;
+            Ok(device.synchronize()?)
+        })?);
         points.push(Point {
             read,
             tokens_per_s: rows as f64 / step,

@@ -1,6 +1,6 @@
 //! `bench ops`: each op beside its reference in plain candle operations.
 
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use serde::Serialize;
 
 use super::cases::{Case, Cases, Pass, Reference};
@@ -54,7 +54,7 @@ pub(super) struct Row {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let sizes = args.sizes.resolve()?;
+    let sizes = args.sizes.resolve(&Device::Cpu)?;
     let block = Block { rows: args.batch, tokens: args.seq };
     let cases = Cases::new(&sizes.model, block, sizes.precision).all()?;
     let report = measure(&cases, block, args.repeats)?;

@@ -1,12 +1,13 @@
 //! What is measured: the model's sizes, and how many tokens at once.
 
 use anyhow::Context as _;
-use atpm_core::Precision;
+use atpm_core::{Precision, cuda};
 use atpm_model::ModelConfig;
 use candle_core::{Device, Tensor};
 
 use crate::run::cli::ConfigArgs;
 use crate::run::config;
+use crate::run::device;
 use crate::run::exit::user;
 
 /// Sizes as flags; a run's config gives all of them but the vocabulary at once.
@@ -83,15 +84,15 @@ impl SizeArgs {
     /// What to measure.
     ///
     /// # Errors
-    /// A config that cannot be read, sizes that cannot be built, or a `--dtype` that this processor does not
-    /// multiply in.
-    pub(super) fn resolve(&self) -> anyhow::Result<Sizes> {
+    /// A config that cannot be read, sizes that cannot be built or for which the device has no kernels, or a `--dtype`
+    /// that this processor does not multiply in.
+    pub(super) fn resolve(&self, device: &Device) -> anyhow::Result<Sizes> {
         let mut sizes = if self.config.config.is_some() {
             let run = config::load(&self.config)?;
             let train = run.train();
             let block = Some(Block { rows: train.rows, tokens: train.tokens });
             // As in training: f32 where the processor has no other products.
-            let precision = Some(train.precision()).filter(|precision| precision.supported());
+            let precision = Some(train.precision()).filter(|&precision| supported(precision, device));
             Sizes { model: run.model().clone(), block, precision: precision.unwrap_or_default() }
         } else if self.config.set.is_empty() {
             Sizes { model: self.model(), block: None, precision: Precision::F32 }
@@ -101,13 +102,14 @@ impl SizeArgs {
         if let Some(dtype) = &self.dtype {
             sizes.precision = config::precision(dtype);
         }
-        if !sizes.precision.supported() {
+        if !supported(sizes.precision, device) {
             return Err(user("this processor has no bf16 products (AVX-512 BF16); leave `--dtype bf16` out"));
         }
         if sizes.model.vocab == 0 {
             sizes.model.vocab = self.vocab;
         }
         sizes.model.validate()?;
+        device::expect_sizes(device, &sizes.model)?;
         Ok(sizes)
     }
 
@@ -125,6 +127,11 @@ impl SizeArgs {
             ..ModelConfig::default()
         }
     }
+}
+
+/// Whether the device multiplies in this precision; a GPU multiplies in all.
+fn supported(precision: Precision, device: &Device) -> bool {
+    precision.supported() || cuda::is_gpu(device)
 }
 
 /// A fixed stream of random numbers for inputs whose values do not matter (splitmix64).

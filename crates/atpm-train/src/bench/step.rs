@@ -1,15 +1,16 @@
 //! `bench step`: a whole training step, and where its time goes.
 
 use atpm_core::optim::adamw;
-use atpm_core::{Precision, Segments};
+use atpm_core::{Precision, Segments, cuda};
 use atpm_model::{Decoder, Flops, ModelConfig, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
-use super::clock::{PeakSizes, Resident, matmul_peak, median, resident_bytes, seconds};
+use super::clock::{PeakSizes, Resident, matmul_peak_on, median, resident_bytes, seconds};
 use super::op_table::OpTable;
 use super::sizes::{self, Block, Random, SizeArgs, Sizes};
 use crate::report::output;
+use crate::run::device;
 
 /// Flags of `bench step`.
 #[derive(Debug, clap::Args)]
@@ -25,9 +26,12 @@ pub(super) struct Args {
     /// Steps that count, after two that do not.
     #[arg(long, default_value_t = 5)]
     steps: usize,
-    /// Leave the table of ops out.
+    /// Leave the table of ops out, as on a GPU.
     #[arg(long)]
     no_ops: bool,
+    /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    device: String,
     /// One JSON object: `params`, `batch`, `seq`, `dtype`, `threads`, `tokens_per_s` (median), `s_per_step`, `loss`,
     /// `flop_per_token`, `gflop_per_s`, `peak_gflop_per_s` (the best large matrix product of the same run, in the same
     /// dtype), `share_of_peak`, `peak_rss_bytes`, and `table`: `peak_f32_gflop_per_s`, `memory` (`mixed` and `read`,
@@ -62,14 +66,15 @@ pub(super) struct Report {
 /// # Errors
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let Sizes { model, block, precision } = args.sizes.resolve()?;
+    let device = device::open(&args.device)?;
+    let Sizes { model, block, precision } = args.sizes.resolve(&device)?;
     let block = Block {
         rows: args.batch.or(block.map(|block| block.rows)).unwrap_or(4),
         tokens: args.seq.or(block.map(|block| block.tokens)).unwrap_or(1024),
     };
     let settings =
         Settings { steps: args.steps, ops: !args.no_ops, precision, peaks: PeakSizes::BEYOND_CACHES };
-    let report = measure(&model, block, settings)?;
+    let report = measure(&model, block, settings, &device)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
 
@@ -90,8 +95,13 @@ pub(super) struct Settings {
 ///
 /// # Errors
 /// As [`run`].
-pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> anyhow::Result<Report> {
-    let step = Step::new(model, block, settings.precision)?;
+pub(super) fn measure(
+    model: &ModelConfig,
+    block: Block,
+    settings: Settings,
+    device: &Device,
+) -> anyhow::Result<Report> {
+    let step = Step::new(model, block, settings.precision, device)?;
     let mut loss = f64::NAN;
     let mut number = 0;
     let s_per_step = median(seconds(2, settings.steps, || {
@@ -102,8 +112,8 @@ pub(super) fn measure(model: &ModelConfig, block: Block, settings: Settings) -> 
     let params = step.parameters.iter().map(|parameter| parameter.value.elem_count()).sum();
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
-    let peak_gflop_per_s = matmul_peak(settings.peaks.side, settings.precision)?;
-    let table = if settings.ops {
+    let peak_gflop_per_s = matmul_peak_on(device, settings.peaks.side, settings.precision)?;
+    let table = if settings.ops && !cuda::is_gpu(device) {
         Some(OpTable::measure(model, block, settings, peak_gflop_per_s, s_per_step)?)
     } else {
         None
@@ -140,8 +150,13 @@ struct Step {
 }
 
 impl Step {
-    fn new(config: &ModelConfig, block: Block, precision: Precision) -> anyhow::Result<Self> {
-        let model = Decoder::new(config, 0, &Device::Cpu)?.with_precision(precision);
+    fn new(
+        config: &ModelConfig,
+        block: Block,
+        precision: Precision,
+        device: &Device,
+    ) -> anyhow::Result<Self> {
+        let model = Decoder::new(config, 0, device)?.with_precision(precision);
         let parameters = model.parameters();
         let moments = parameters
             .iter()

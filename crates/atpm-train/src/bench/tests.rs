@@ -6,6 +6,7 @@ use super::sizes::{Block, SizeArgs};
 use super::{decode, ops, step};
 use atpm_core::Precision;
 use atpm_model::ModelConfig;
+use candle_core::Device;
 
 fn tiny() -> ModelConfig {
     ModelConfig {
@@ -32,7 +33,8 @@ fn a_step_is_measured_with_all_of_its_ops() {
         precision: Precision::F32,
         peaks: PeakSizes { side: 64, elements: 4096 },
     };
-    let report = serde_json::to_value(step::measure(&tiny(), BLOCK, settings).unwrap()).unwrap();
+    let report =
+        serde_json::to_value(step::measure(&tiny(), BLOCK, settings, &Device::Cpu).unwrap()).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
     let expected: usize =
         atpm_model::specs(&tiny()).unwrap().iter().map(atpm_model::ParameterSpec::elements).sum();
@@ -102,7 +104,7 @@ fn every_op_with_a_reference_is_compared_both_ways() {
 
 #[test]
 fn decoding_keeps_its_state_at_one_size() {
-    let points = decode::measure(&tiny(), Precision::F32, 3, &[70, 0, 7], 1).unwrap();
+    let points = decode::measure(&tiny(), Precision::F32, 3, &[70, 0, 7], 1, &Device::Cpu).unwrap();
     assert_eq!(points.iter().map(|point| point.read).collect::<Vec<_>>(), [0, 7, 70]);
     assert!(points[0].state_bytes > 0);
     assert!(points.iter().all(|point| point.state_bytes == points[0].state_bytes));
@@ -122,7 +124,7 @@ fn a_config_brings_its_precision_and_the_flag_wins() {
     let precision = |more: &[&str]| {
         let flags = ["bench", "--config", file.to_str().unwrap()];
         let flags = <Flags as clap::Parser>::try_parse_from(flags.iter().chain(more)).unwrap();
-        flags.sizes.resolve().map(|sizes| sizes.precision)
+        flags.sizes.resolve(&Device::Cpu).map(|sizes| sizes.precision)
     };
     // As in training, f32 where there are no bf16 products.
     let configured = if Precision::Bf16.supported() { Precision::Bf16 } else { Precision::F32 };

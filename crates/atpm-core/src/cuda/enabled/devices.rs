@@ -46,13 +46,18 @@ pub fn free_bytes(device: &Device) -> Result<Option<u64>> {
 pub fn report() -> Report {
     let (gpus, problem) = match gpus() {
         Ok(gpus) => (gpus, None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
+        Err(error) => (Vec::new(), Some(words(error))),
     };
     let mut versions = vec![("toolkit of the build", version(CUDA_VERSION as i32))];
     versions.push(("driver", driver_version()));
     versions.push(("cuBLAS", library_version()));
     versions.push(("NCCL", nccl_version().unwrap_or_else(|| "not found".into())));
     Report { kernels: KERNELS, versions, gpus, problem }
+}
+
+/// What the driver calls an error.
+fn words(error: DriverError) -> String {
+    error.error_string().map_or_else(|_| format!("{error:?}"), |text| text.to_string_lossy().into_owned())
 }
 
 fn gpus() -> std::result::Result<Vec<Gpu>, DriverError> {
@@ -92,12 +97,12 @@ fn driver_version() -> String {
     let mut number = 0;
     // SAFETY: writes one number; works before anything else is initialised.
     let told = unsafe { cuDriverGetVersion(&raw mut number) }.result();
-    let newest = told.map_or_else(|error| error.to_string(), |()| version(number));
+    let newest = told.map_or_else(words, |()| version(number));
     let module = std::fs::read_to_string("/sys/module/nvidia/version").unwrap_or_default();
     if module.is_empty() { newest } else { format!("{} ({newest})", module.trim()) }
 }
 
-/// `13.1.0`, or what keeps the library from telling.
+/// `13.1.0`, or that there is no library to tell.
 fn library_version() -> String {
     let part = |property| {
         let mut number = 0;
@@ -111,7 +116,7 @@ fn library_version() -> String {
         libraryPropertyType::PATCH_LEVEL,
     ];
     let parts: std::result::Result<Vec<String>, _> = parts.into_iter().map(part).collect();
-    parts.map_or_else(|error| error.to_string(), |parts| parts.join("."))
+    parts.map_or_else(|_| "not found".into(), |parts| parts.join("."))
 }
 
 unsafe extern "C" {

@@ -6,14 +6,14 @@
 # It holds the program and the launch tests (packed by gzip, which gpu_check.sh undoes), configs, golden files, demo
 # shards and gpu_check.sh. The programs start on any x86-64 Linux with a C library as new as this one's, and want a driver
 # and cuBLAS, cuRAND of CUDA 13 when they are asked for a GPU. Needs a C and a C++ compiler and pip; compiles with the
-# toolkit of `make cuda-toolkit`. The golden files are looked for in $ATPM_GOLDEN, or ../shared/golden.
+# toolkit of `make cuda-toolkit`. The golden files are looked for in $ATPM_GOLDEN, or data/golden.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bundle=target/gpu-bundle
 most_megabytes=60
 stand_ins=$PWD/target/cuda/stand-ins
-golden=${ATPM_GOLDEN:-../shared/golden}
+golden=${ATPM_GOLDEN:-data/golden}
 
 scripts/cuda_toolkit.sh >&2
 scripts/cuda_stand_ins.sh "$stand_ins"

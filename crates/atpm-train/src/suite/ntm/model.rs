@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> anyhow::Result<(Ntm, Settings)> {
     };
     let loaded = checkpoint::load(&folder)?;
     let settings = Settings::from_toml(&loaded.state.config)?;
-    let mut machine = Ntm::new(&settings.machine(), settings.seed)?;
+    let mut machine = Ntm::new(&settings.model, settings.seed)?;
     loaded.restore_parameters(&machine.parameters())?;
     machine.set_beta_scale(settings.beta_scale_at(loaded.state.step.max(1)));
     Ok((machine, settings))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use atpm_data::synthetic::vector::VectorTask;
-use atpm_model::ntm::{ControllerKind, NtmConfig};
+use atpm_model::ntm::NtmConfig;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -23,34 +23,14 @@ pub struct Settings {
     pub threads: usize,
     /// The run's folder.
     pub run_dir: PathBuf,
-    /// The machine.
-    pub model: Model,
+    /// The machine; `inputs` and `outputs` are the task's.
+    pub model: NtmConfig,
     /// Training.
     pub train: Train,
     /// Validation.
     pub eval: Eval,
     /// Checkpoints.
     pub checkpoint: Checkpoint,
-}
-
-/// `[model]`: [`NtmConfig`] without what the task decides.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    /// `lstm` or `feed_forward`.
-    pub controller: ControllerKind,
-    /// Hidden units of the controller.
-    pub hidden: usize,
-    /// Slots of the memory.
-    pub slots: usize,
-    /// Numbers in a slot.
-    pub width: usize,
-    /// Read heads.
-    pub read_heads: usize,
-    /// Write heads.
-    pub write_heads: usize,
-    /// How strongly writes to much-used slots are held back, 0 to 1.
-    pub suppression: f64,
 }
 
 /// `[train]`
@@ -108,7 +88,6 @@ pub struct Checkpoint {
 impl Settings {
     /// What a task is trained with unless told otherwise.
     pub fn of(task: VectorTask) -> Self {
-        let machine = NtmConfig::new(task.inputs(), task.outputs());
         let (least, most) = task.sizes();
         let steps = match task {
             VectorTask::Copy => 5_000,
@@ -120,15 +99,7 @@ impl Settings {
             seed: 0,
             threads: 0,
             run_dir: format!("runs/ntm-{}", task.name()).into(),
-            model: Model {
-                controller: machine.controller,
-                hidden: machine.hidden,
-                slots: machine.slots,
-                width: machine.width,
-                read_heads: machine.read_heads,
-                write_heads: machine.write_heads,
-                suppression: machine.suppression,
-            },
+            model: NtmConfig::new(task.inputs(), task.outputs()),
             train: Train {
                 steps,
                 rows: 16,
@@ -191,21 +162,6 @@ impl Settings {
     /// A path that is not UTF-8.
     pub fn to_toml(&self) -> anyhow::Result<String> {
         toml::to_string(self).context("cannot write the settings as TOML")
-    }
-
-    /// The machine's sizes.
-    pub fn machine(&self) -> NtmConfig {
-        let Model { controller, hidden, slots, width, read_heads, write_heads, suppression } = self.model;
-        NtmConfig {
-            controller,
-            hidden,
-            slots,
-            width,
-            read_heads,
-            write_heads,
-            suppression,
-            ..NtmConfig::new(self.task.inputs(), self.task.outputs())
-        }
     }
 
     /// The smallest and the largest size at a step, counted from 1.
@@ -277,7 +233,14 @@ impl Settings {
         not_negative("train.final_ratio", final_ratio)?;
         not_negative("train.weight_decay", weight_decay)?;
         not_negative("train.clip", clip)?;
-        self.machine().validate().map_err(|error| error.to_string())
+        if (self.model.inputs, self.model.outputs) != (self.task.inputs(), self.task.outputs()) {
+            return Err(format!(
+                "model.inputs and model.outputs are the task's, {} and {}; leave them out",
+                self.task.inputs(),
+                self.task.outputs()
+            ));
+        }
+        self.model.validate().map_err(|error| error.to_string())
     }
 }
 

@@ -55,6 +55,7 @@ fn settings_are_layered_and_mistakes_are_named() {
         (Some("copy"), vec!["train.lr=0"], "train.lr must be above 0"),
         (Some("copy"), vec!["train.rows=0"], "train.rows must be at least 1"),
         (Some("copy"), vec!["model.slots=2"], "slots"),
+        (Some("copy"), vec!["model.inputs=3"], "the task's, 9 and 8"),
         (Some("copy"), vec!["model.controller=gru"], "gru"),
     ] {
         let error = load(task, &set).unwrap_err();
@@ -156,7 +157,7 @@ fn a_small_machine_learns_to_copy_and_its_heads_show_it() {
 #[test]
 fn an_untrained_machine_scores_as_chance() {
     let settings = load(Some("copy"), &[]).unwrap();
-    let machine = Ntm::new(&settings.machine(), 3).unwrap();
+    let machine = Ntm::new(&settings.model, 3).unwrap();
     let stream = VectorStream { task: settings.task, split: Split::Iid, seed: 0, rows: 16 };
     let score = super::trainer::evaluate(&machine, &stream, (20, 20), 1).unwrap();
     assert!((0.4..0.6).contains(&score.bit_accuracy()), "{score:?}");

@@ -95,7 +95,7 @@ impl Trainer {
     /// # Errors
     /// Sizes that make no machine.
     pub fn new(settings: &Settings) -> anyhow::Result<Self> {
-        let machine = Ntm::new(&settings.machine(), settings.seed)?;
+        let machine = Ntm::new(&settings.model, settings.seed)?;
         let parameters = machine.parameters();
         let zeros = || -> anyhow::Result<Vec<Tensor>> {
             parameters.iter().map(|parameter| Ok(parameter.value.zeros_like()?)).collect()

@@ -12,6 +12,7 @@
 //! - [`decode`], [`telemetry`]: what a model remembers, and how that memory fares
 //! - [`flops`], [`memory`]: what a step costs, before it runs
 //! - [`autograd`]: a layer from plain candle operations, for research
+//! - [`ntm`]: a Neural Turing machine
 
 pub mod autograd;
 pub mod block;
@@ -26,6 +27,7 @@ pub mod memory;
 pub mod mixer;
 pub mod mlp;
 pub mod names;
+pub mod ntm;
 pub mod parameter;
 pub mod telemetry;
 

@@ -3,7 +3,8 @@
 //! Rooms, in reading order: [`run`] (command line, configuration, run folder, exit codes),
 //! [`training`] (trainer, step, schedule, evaluation), [`dist`] (the collective seam), [`checkpoint`]
 //! (layout, save, load, verify-resume), [`inference`] (eval, generate, export), [`report`] (metrics, sinks,
-//! plot), [`mod@bench`] (speed, side by side), [`doctor`] (whether this machine computes what it should).
+//! plot), [`suite`] (models on memory tasks), [`mod@bench`] (speed, side by side), [`doctor`] (whether this machine
+//! computes what it should).
 
 pub mod bench;
 pub mod checkpoint;
@@ -12,4 +13,5 @@ pub mod doctor;
 pub mod inference;
 pub mod report;
 pub mod run;
+pub mod suite;
 pub mod training;

@@ -50,6 +50,10 @@ fn mistakes_exit_with_2() {
             &["--split stres", "`stress`", "validation"],
         ),
         (&["suite", "show"], &["--task"]),
+        (&["suite", "ntm", "train", "--task", "repeat-copi"], &["did you mean `repeat_copy`?"]),
+        (&["suite", "ntm", "train", "--task", "copy", "--set", "train.stepps=3"], &["did you mean `steps`?"]),
+        (&["suite", "ntm", "eval", "--model", "none"], &["there is no such folder"]),
+        (&["suite", "ntm", "inspect", "--model", "none"], &["there is no such folder"]),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (args, expected) in table {
@@ -77,6 +81,9 @@ fn help_of_every_command_has_examples() {
         &["data", "inspect"],
         &["tokenizer", "train"],
         &["suite", "show"],
+        &["suite", "ntm", "train"],
+        &["suite", "ntm", "eval"],
+        &["suite", "ntm", "inspect"],
         &["doctor"],
         &["verify-resume"],
     ];

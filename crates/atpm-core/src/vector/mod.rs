@@ -27,6 +27,7 @@ pub use block::{product, transpose};
 pub use exp::{exp, exp_f32, log1p_exp, sigmoid};
 pub use matrix::{Mat, MatMut, Precision, matmul};
 pub(crate) use memory::{prefetch, unset};
+pub use pulp::Arch;
 
 /// The two element types that ops compute in. f64 exists to check f32's written gradients.
 pub trait Real: num_traits::Float + Send + Sync + std::iter::Sum + std::fmt::Debug + 'static {
@@ -123,23 +124,24 @@ const PACKED_ROWS: usize = 8;
 ///
 /// A macro, because each instruction set needs a closure of its own: a closure shared by all of them
 /// is too large to be inlined into each, and code that is not inlined stays scalar.
+#[macro_export]
 macro_rules! vectorize {
     ($body:expr) => {
         match $crate::vector::arch() {
             #[cfg(target_arch = "x86_64")]
-            pulp::Arch::V4(avx512) => avx512.vectorize(|| $body),
+            $crate::vector::Arch::V4(avx512) => avx512.vectorize(|| $body),
             #[cfg(target_arch = "x86_64")]
-            pulp::Arch::V3(avx2) => avx2.vectorize(|| $body),
+            $crate::vector::Arch::V3(avx2) => avx2.vectorize(|| $body),
             _ => $body,
         }
     };
 }
-pub(crate) use vectorize;
+pub use crate::vectorize;
 
-/// The best instruction set of this processor, detected once.
+/// The best instruction set of this processor, detected once; what [`vectorize!`] asks.
 #[inline(always)]
-pub(crate) fn arch() -> pulp::Arch {
-    static ARCH: LazyLock<pulp::Arch> = LazyLock::new(pulp::Arch::new);
+pub fn arch() -> Arch {
+    static ARCH: LazyLock<Arch> = LazyLock::new(Arch::new);
     *ARCH
 }
 
@@ -147,9 +149,9 @@ pub(crate) fn arch() -> pulp::Arch {
 pub fn instructions() -> &'static str {
     match arch() {
         #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V4(_) => "AVX-512",
+        Arch::V4(_) => "AVX-512",
         #[cfg(target_arch = "x86_64")]
-        pulp::Arch::V3(_) => "AVX2",
+        Arch::V3(_) => "AVX2",
         _ => "those of the build's target alone",
     }
 }

@@ -25,6 +25,7 @@ mod sort;
 mod source;
 #[cfg(test)]
 mod tests;
+pub mod vector;
 pub mod vocabulary;
 
 use serde::{Deserialize, Serialize};

@@ -5,12 +5,13 @@
 //! reference in plain candle operations, decoding with itself after a longer past and with the speed of memory.
 //!
 //! Reading order: [`sizes`] (what is measured), [`clock`] (how), [`cases`] (the ops of a step), then
-//! one file a command: [`step`] (with its [`op_table`]), [`ops`], [`decode`], [`data`].
+//! one file a command: [`step`] (with its [`op_table`]), [`ops`], [`decode`], [`ntm`], [`data`].
 
 pub mod cases;
 pub mod clock;
 mod data;
 mod decode;
+mod ntm;
 mod op_table;
 mod ops;
 pub mod sizes;
@@ -48,6 +49,8 @@ enum Command {
     Ops(ops::Args),
     /// Decoding: tokens a second and bytes of state after a short and a long past.
     Decode(decode::Args),
+    /// A training step of the Neural Turing machine on copy.
+    Ntm(ntm::Args),
     /// Reading, tokenizing and packing shards: tokens a second and memory over time.
     Data(data::Args),
 }
@@ -62,6 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Command::Step(args) => step::run(&args),
         Command::Ops(args) => ops::run(&args),
         Command::Decode(args) => decode::run(&args),
+        Command::Ntm(args) => ntm::run(&args),
         Command::Data(args) => data::run(&args),
     }
 }

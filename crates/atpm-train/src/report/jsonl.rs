@@ -38,7 +38,7 @@ impl JsonLines {
     /// A file that cannot be read or replaced.
     pub fn resume(run_dir: &Path, step: u64) -> anyhow::Result<Self> {
         let path = run_dir.join(METRICS);
-        rewrite_up_to(&path, step).with_context(|| format!("cannot resume {}", path.display()))?;
+        keep_up_to(&path, step).with_context(|| format!("cannot resume {}", path.display()))?;
         let file = OpenOptions::new()
             .append(true)
             .create(true)
@@ -58,7 +58,12 @@ impl Sink for JsonLines {
     }
 }
 
-fn rewrite_up_to(path: &Path, step: u64) -> anyhow::Result<()> {
+/// Drops the records beyond `step` and a half-written last line. The file is replaced whole; without one there is
+/// nothing to do.
+///
+/// # Errors
+/// A file that cannot be read or replaced.
+pub fn keep_up_to(path: &Path, step: u64) -> anyhow::Result<()> {
     #[derive(Deserialize)]
     struct Numbered {
         step: u64,

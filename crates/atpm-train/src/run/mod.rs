@@ -10,7 +10,7 @@ mod flags;
 pub mod folder;
 pub mod logging;
 pub mod memory;
-mod nearest;
+pub(crate) mod nearest;
 pub mod suite;
 pub mod threads;
 pub mod tokenizer;

@@ -8,12 +8,16 @@ use serde::Serialize;
 use super::exit::user;
 use super::nearest::nearest;
 use crate::report::output;
+use crate::suite::ntm;
 
 /// What to do with the memory tasks.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print samples of a task in words, each answer in brackets.
     Show(ShowArgs),
+    /// The Neural Turing machine on its own tasks: train, measure beyond training, look inside.
+    #[command(subcommand)]
+    Ntm(ntm::Command),
 }
 
 const EXAMPLES: &str = "\
@@ -75,7 +79,13 @@ struct Shown {
 /// # Errors
 /// A task or split that does not exist, standard output that cannot be written.
 pub fn run(command: Command) -> anyhow::Result<()> {
-    let Command::Show(args) = command;
+    match command {
+        Command::Show(args) => show(&args),
+        Command::Ntm(command) => ntm::run(&command),
+    }
+}
+
+fn show(args: &ShowArgs) -> anyhow::Result<()> {
     let task = named("task", &args.task, &Task::ALL, Task::name)?;
     let split = named("split", &args.split, &Split::ALL, Split::name)?;
     let sample = |index| task.sample(split, args.seed, index);

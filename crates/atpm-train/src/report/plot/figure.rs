@@ -22,7 +22,7 @@ const INSET_POINTS: usize = 10;
 
 /// Okabe and Ito's palette, and two colours that keep apart from it under every common colour
 /// blindness; yellow is left out because paper is white.
-const PALETTE: [&str; super::MAX_RUNS] =
+pub(super) const PALETTE: [&str; super::MAX_RUNS] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#332288", "#6e7781"];
 
 /// One run, ready to draw.

@@ -5,11 +5,14 @@
 //! top, validation points are markers. The picture is a pure function of the runs' metrics.
 //!
 //! Reading order: [`trace`] (metrics.jsonl → points, smoothing), [`axis`] (ticks and the break),
-//! [`figure`] (the picture), [`panel`] (curves inside one frame), [`svg`] (the writer), [`png`].
+//! [`figure`] (the picture), [`panel`] (curves inside one frame), [`svg`] (the writer), [`png`]. Other pictures:
+//! [`lines`] (one axis, a few lines), [`heat_map`].
 
 pub mod axis;
 mod command;
 mod figure;
+pub mod heat_map;
+pub mod lines;
 mod panel;
 mod png;
 pub mod svg;
@@ -156,4 +159,14 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let partial = path.with_file_name(name);
     std::fs::write(&partial, bytes).map_err(fail)?;
     std::fs::rename(&partial, path).map_err(fail)
+}
+
+/// Writes a finished picture into two files.
+///
+/// # Errors
+/// A picture that is too large, or a file that cannot be written.
+fn write_picture(picture: &str, svg: &Path, png: &Path) -> Result<()> {
+    let pixels = png::rasterise(picture)?;
+    replace(svg, picture.as_bytes())?;
+    replace(png, &pixels)
 }

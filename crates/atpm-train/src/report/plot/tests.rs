@@ -3,6 +3,9 @@
 use std::fmt::Write as _;
 
 use super::axis::{LossAxis, Span, labels, short, ticks};
+use super::figure::PALETTE;
+use super::heat_map::{HeatMaps, Map};
+use super::lines::{Line, Lines};
 use super::trace::Point;
 use super::*;
 
@@ -213,4 +216,43 @@ fn a_long_run_stays_a_small_file() {
     assert_eq!(trace.len(), 20_000);
     let (svg, _) = picture(&[("long", &records(20_000, 3))]);
     assert!(svg.len() < 200_000, "{} bytes", svg.len());
+}
+
+#[test]
+fn a_heat_map_draws_what_is_not_nothing_and_tells_signs_apart() {
+    let values = vec![vec![0.0, 1.0], vec![-1.0, 0.001], vec![f32::NAN, 0.25]];
+    let maps = vec![Map::new("weights <1>", "slot", values)];
+    let picture = HeatMaps { title: "heads".into(), across: "step".into(), maps }.draw();
+    let cells = |color: &str| picture.matches(&format!("fill=\"{color}\"")).count();
+    assert_eq!((cells("#0b3c6f"), cells("#8c1d18")), (1, 1), "one full cell of each sign: {picture}");
+    // Paper, two full cells and a quarter's; nothing for 0, for next to nothing, and for what is no number.
+    assert_eq!(picture.matches("<rect").count(), 4);
+    assert!(picture.contains("weights &lt;1&gt;") && !picture.contains("NaN"));
+    let folder = tempfile::tempdir().unwrap();
+    let (svg, png) = (folder.path().join("w.svg"), folder.path().join("w.png"));
+    HeatMaps { title: "nothing".into(), across: "step".into(), maps: Vec::new() }.write(&svg, &png).unwrap();
+    assert!(svg.is_file() && png.is_file());
+}
+
+#[test]
+fn lines_are_placed_by_their_values() {
+    let line = |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.to_vec() };
+    let lines = vec![line("up", &[(0.0, 0.0), (10.0, 100.0)]), line("level", &[(0.0, 50.0), (10.0, 50.0)])];
+    let (title, across, up) = ("t".into(), "length".into(), "%".into());
+    let picture = Lines { title, across, up, mark: Some(5.0), lines }.draw();
+    let places = |color: &str| -> Vec<(f64, f64)> {
+        let at = picture.find(&format!("stroke=\"{color}\"")).unwrap();
+        let start = picture[..at].rfind("points=\"").unwrap() + 8;
+        let points = picture[start..].split('"').next().unwrap();
+        points
+            .split(' ')
+            .map(|point| {
+                point.split_once(',').map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap())).unwrap()
+            })
+            .collect()
+    };
+    let (rising, level) = (places(PALETTE[0]), places(PALETTE[1]));
+    assert!(rising[0].1 > level[0].1 && rising[1].1 < level[1].1, "{rising:?} {level:?}");
+    assert_eq!(level[0].1, level[1].1);
+    assert!(picture.contains("stroke-dasharray"), "the mark is there");
 }

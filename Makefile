@@ -2,7 +2,7 @@
 CARGO ?= cargo
 BIN := target/release/atpm-train
 
-.PHONY: help build demo test test-kernels test-launches kernels build-cuda cuda-toolkit check bench bench-ops doc golden fmt clean
+.PHONY: help build demo test test-kernels test-launches kernels build-cuda gpu-bundle rehearse cuda-toolkit check bench bench-ops doc golden fmt clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -23,7 +23,13 @@ test-launches: ## run what launches the CUDA kernels, whole training runs among 
 	scripts/test.sh --features emulated-cuda --test cuda --test emulated_cuda
 
 build-cuda: ## build target/release/atpm-train with CUDA; needs a CUDA 13.0 toolkit (nvcc, libraries)
-	$(CARGO) build --release --bin atpm-train --features cuda
+	CUDA_COMPUTE_CAP=$${CUDA_COMPUTE_CAP:-80} $(CARGO) build --release --workspace --locked --bin atpm-train --features cuda
+
+gpu-bundle: ## one folder for a machine with a GPU and no compiler, target/gpu-bundle
+	scripts/gpu_bundle.sh
+
+rehearse: ## the GPU's check from the bundle, on an emulated driver
+	scripts/rehearse.sh
 
 kernels: ## compile the CUDA kernels for sm_80 and sm_90, target/kernels
 	scripts/kernels.sh

@@ -342,6 +342,15 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   return release(address);
 }
 
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice) {
+  *pool = nullptr;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool, CUmemPool_attribute attribute, void *) {
+  return attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuMemGetInfo(size_t *free, size_t *total) {
   IN_CONTEXT();
   *total = memory::capacity();

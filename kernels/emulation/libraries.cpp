@@ -125,11 +125,6 @@ int cublasSetStream_v2(Handle *handle, const void *stream) {
   return SUCCESS;
 }
 
-int cublasGetVersion_v2(Handle *, int *version) {
-  *version = 130000;
-  return SUCCESS;
-}
-
 // Version 13.0.0, in three parts.
 int cublasGetProperty(int property, int *value) {
   *value = property == 0 ? 13 : 0;

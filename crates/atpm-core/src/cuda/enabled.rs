@@ -17,7 +17,10 @@ use candle_core::op::BackpropOp;
 use candle_core::{Device, DeviceLocation, Shape, Storage, Tensor, WithDType};
 use cudarc::cublas::result as cublas;
 use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-use cudarc::driver::{CudaFunction, CudaModule, CudaSlice, DevicePtr, DeviceRepr, result as driver};
+use cudarc::driver::sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+use cudarc::driver::{
+    CudaFunction, CudaModule, CudaSlice, DevicePtr, DeviceRepr, DriverError, result as driver,
+};
 use cudarc::nvrtc::Ptx;
 
 use super::launch::{Kernel, Number, Slot};
@@ -45,10 +48,28 @@ pub fn device(ordinal: usize) -> Result<Device> {
     }
     let device = Device::new_cuda_with_stream(ordinal)
         .map_err(|error| failure(format!("opening device {ordinal}"), first_line(&error)))?;
+    let cuda = device.as_cuda_device()?;
     // SAFETY: events order streams among each other; here is one, which is in order by itself.
-    unsafe { device.as_cuda_device()?.disable_event_tracking() };
+    unsafe { cuda.disable_event_tracking() };
+    keep_memory(cuda).map_err(|error| failure(format!("setting device {ordinal} up"), error))?;
     devices.insert(ordinal, device.clone());
     Ok(device)
+}
+
+/// Lets the driver keep freed memory for the next allocation. As it comes, it gives all of it back to the system
+/// whenever the host waits for the stream, and asks for it again: every step, here.
+fn keep_memory(device: &CudaDevice) -> std::result::Result<(), DriverError> {
+    let stream = device.cuda_stream();
+    if !stream.context().has_async_alloc() {
+        return Ok(()); // there is no pool; the driver allocates each time
+    }
+    stream.context().bind_to_thread()?;
+    let mut threshold = u64::MAX;
+    // SAFETY: the pool is the device's own; its attribute is a number of 64 bits, which is read before the call returns.
+    unsafe {
+        let pool = driver::device::get_default_mem_pool(stream.context().cu_device())?;
+        driver::mem_pool::set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut threshold).cast())
+    }
 }
 
 /// Devices that have been opened, by their number.

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Rehearses scripts/gpu_check.sh without a GPU: the bundle's own programs and scripts, with the emulated driver in place
+# of libcuda, cuBLAS and cuRAND, and small sizes, since every kernel runs on one core.
+#
+#   scripts/rehearse.sh        after scripts/gpu_bundle.sh
+#
+# Also that the programs start without any driver, and say what is missing. docs/cuda.md says what emulation cannot see.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bundle=target/gpu-bundle
+[ -x "$bundle/gpu_check.sh" ] || { echo "no $bundle: run make gpu-bundle" >&2; exit 1; }
+driver=$(realpath "$(scripts/emulated_driver.sh)")
+work=target/rehearsal
+rm -rf "$work"
+cp -r "$bundle" "$work"
+gzip -d "$work"/bin/*.gz
+
+echo "== without a driver"
+if (cd "$work" && bin/atpm-train --config configs/debug.toml --set device=cuda:0) 2>"$work/no-driver.txt"; then
+  echo "a run on CUDA went on without a driver" >&2
+  exit 1
+fi
+tail -3 "$work/no-driver.txt"
+
+echo "== with the emulated driver"
+export LD_LIBRARY_PATH=$driver ATPM_EMULATED_LAUNCHES=$PWD/$work/launches.txt
+STEPS=${STEPS:-6} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} LIMIT=${LIMIT:-3000} "$work/gpu_check.sh"
+echo "kernels launched by all programs together:"
+awk '{ sum[$2] += $1 } END { for (name in sum) print sum[name], name }' "$work/launches.txt" | sort -k2

@@ -11,7 +11,8 @@
 #   RESUME     10       steps before and after the interruption
 #   LARGE      1        long and wide shapes too (0: not)
 #   TIMED      12       steps of configs/200m.toml, to be timed (0: not)
-#   TIMED_ROWS 32       their rows of 2048 tokens, at once
+#   TIMED_ROWS 32       their rows, at once
+#   TIMED_TOKENS 2048   tokens of a row
 #   LIMIT      420      seconds for everything; what begins later is left out and counts as failed
 #   TESTS      empty    a filter for the launch tests
 set -uo pipefail
@@ -25,6 +26,7 @@ resume=${RESUME:-10}
 limit=${LIMIT:-420}
 timed=${TIMED:-12}
 timed_rows=${TIMED_ROWS:-32}
+timed_tokens=${TIMED_TOKENS:-2048}
 train=bin/atpm-train
 export ATPM_GOLDEN=$PWD/golden
 
@@ -101,12 +103,13 @@ evaluation() {
 memory_in_use() { # MiB of all processes on the device
   nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null
 }
+large_run=(--config configs/200m.toml --set device="$device" --set run_dir="$out/200m" --set data.lanes=2
+  --set data.train='data/demo/train_*.parquet' --set data.val='data/demo/val_*.parquet'
+  --set train.rows="$timed_rows" --set train.tokens="$timed_tokens" --set train.accumulate=1 --set train.dtype=bf16
+  --set train.steps="$timed" --set eval.every=0 --set checkpoint.every=0 --set report.telemetry_every=0 --json)
 timed_steps() {
   local peak=0 used
-  timeout "$LEFT" $train --config configs/200m.toml --set device="$device" --set run_dir="$out/200m" \
-    --set data.train='data/demo/train_*.parquet' --set data.val='data/demo/val_*.parquet' --set data.lanes=2 \
-    --set train.rows="$timed_rows" --set train.accumulate=1 --set train.dtype=bf16 --set train.steps="$timed" \
-    --set eval.every=0 --set checkpoint.every=0 --set report.telemetry_every=0 --json >"$out/200m.json" &
+  timeout "$LEFT" $train "${large_run[@]}" >"$out/200m.json" &
   local pid=$!
   while kill -0 $pid 2>/dev/null; do
     used=$(memory_in_use || true)
@@ -114,11 +117,22 @@ timed_steps() {
     sleep 0.5
   done
   wait $pid || return
+  echo "$peak" >"$out/200m.peak"
+  rm -rf "$out/200m/checkpoints" # 2.5 GB
   # Of the last record: rates are means over the steps before it.
-  tail -1 "$out/200m/metrics.jsonl" | tr ',{}' '\n\n\n' | awk -F: -v peak="$peak" '
+  tail -1 "$out/200m/metrics.jsonl" | tr ',{}' '\n\n\n' | awk -F: '
     /"tokens_per_s"/ { tokens = $2 } /"gflop_per_s"/ { gflops = $2 } /"data_wait_share"/ { wait = $2 }
-    END { printf "%d tokens/s, %.1f TFLOP/s of the model, waiting for data %.1f %%, device memory in use %s MiB\n",
-          tokens, gflops / 1000, 100 * wait, peak ? peak : "unknown"; exit !(tokens > 0) }'
+    END { printf "%d tokens/s, %.1f TFLOP/s of the model, waiting for data %.1f %%\n", tokens, gflops / 1000, 100 * wait
+          exit !(tokens > 0) }'
+}
+# The estimate that a run begins with, beside what the driver said during it.
+memory_estimate() {
+  local estimate
+  estimate=$($train "${large_run[@]}" --resume auto --dry-run | tr ',{' '\n\n' | sed -nE 's/^ *"memory_bytes": ?([0-9]+).*/\1/p')
+  awk -v estimate="$estimate" -v peak="$(cat "$out/200m.peak")" 'BEGIN {
+    ratio = peak * 1048576 / estimate
+    printf "estimated %.0f MiB, in use %d MiB: %.1f %%\n", estimate / 1048576, peak, 100 * ratio
+    exit !(ratio > 0.9 && ratio < 1.1) }'
 }
 
 printf '%-28s %-8s %6s  %s\n' check outcome time "what was seen"
@@ -130,7 +144,16 @@ check "training CUDA = CPU" cuda_as_cpu
 check "two CUDA runs" twice_the_same
 check "resume" resume_exact
 check "evaluation CUDA = CPU" evaluation
-if [ "$timed" -gt 0 ]; then check "200m.toml" timed_steps; else missing "200m.toml" "TIMED=0"; fi
+if [ "$timed" -gt 0 ]; then
+  check "200m.toml" timed_steps
+  if [ "$(cat "$out/200m.peak" 2>/dev/null || echo 0)" -gt 0 ]; then
+    check "memory estimate" memory_estimate
+  else
+    missing "memory estimate" "nvidia-smi says nothing"
+  fi
+else
+  missing "200m.toml" "TIMED=0"
+fi
 for bench in step ops decode; do
   if $train bench $bench --help | grep -q -- --device; then
     check "bench $bench" timeout 60 $train bench $bench --device "$device"

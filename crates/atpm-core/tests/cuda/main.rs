@@ -17,6 +17,7 @@ mod time;
 use std::cell::RefCell;
 
 use atpm_core::Result;
+use atpm_core::cuda::{KERNELS, Kernels};
 use atpm_core::testing::{assert_close, assert_same_bits, gradient_tolerance, value_tolerance};
 use candle_core::{DType, Device, Tensor};
 
@@ -24,7 +25,7 @@ use candle_core::{DType, Device, Tensor};
 type Named = (&'static str, Tensor);
 
 /// Whether a device has tensors without elements: for one on a GPU candle asks the driver for no bytes, which is refused.
-const EMPTY_TENSORS: bool = cfg!(not(feature = "cuda"));
+const EMPTY_TENSORS: bool = !matches!(KERNELS, Kernels::Gpu);
 
 thread_local! {
     /// Where [`put`] puts tensors: on the GPU inside [`on_kernels`] of a GPU build.

@@ -51,6 +51,17 @@ struct Report {
 /// # Errors
 /// Sizes that make no machine, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let report = measure(args)?;
+    if args.json {
+        return output::json(&report);
+    }
+    output::line(format_args!(
+        "{} parameters, {} sequences of {} steps, threads: {}: {:.2} ms a training step",
+        report.params, report.rows, report.sequence_steps, report.threads, report.step_ms
+    ))
+}
+
+fn measure(args: &Args) -> anyhow::Result<Report> {
     let mut settings = Settings::of(VectorTask::Copy);
     settings.model.hidden = args.hidden;
     settings.model.slots = args.slots;
@@ -66,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         loss = trainer.train_step()?.loss;
         Ok(())
     })?;
-    let report = Report {
+    Ok(Report {
         params: trainer.parameter_count(),
         rows: args.rows,
         sequence_steps: 2 * args.size + 1,
@@ -74,12 +85,21 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         step_ms: 1e3 * median(times),
         loss,
         peak_rss_bytes: resident_bytes(Resident::Peak),
-    };
-    if args.json {
-        return output::json(&report);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::exit;
+
+    #[test]
+    fn a_small_machine_is_timed_and_no_machine_is_refused() {
+        let args = |size| Args { size, rows: 2, hidden: 8, slots: 8, width: 4, steps: 2, json: true };
+        let report = measure(&args(3)).unwrap();
+        // LSTM: 4·8·(9 + 4 + 8 + 1); heads: (2·(4 + 6) + 8)·(8 + 1); output: 8·(8 + 4 + 1).
+        assert_eq!((report.params, report.rows, report.sequence_steps), (704 + 252 + 104, 2, 7));
+        assert!(report.step_ms > 0.0 && report.loss.is_finite());
+        assert_eq!(exit::code(&measure(&args(0)).unwrap_err()), 2);
     }
-    output::line(format_args!(
-        "{} parameters, {} sequences of {} steps, threads: {}: {:.2} ms a training step",
-        report.params, report.rows, report.sequence_steps, report.threads, report.step_ms
-    ))
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
 use atpm_core::ops::mixer::CHUNK;
 
-use crate::{ModelConfig, Result, specs};
+use crate::{ModelConfig, ModelKind, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
@@ -70,13 +70,20 @@ impl MemoryEstimate {
     }
 }
 
-/// Bytes that one block saves: mixer (projected, logits, gate, y, a state a chunk), the middle of
-/// the block, and the MLP's packed projection.
+/// Bytes that one block saves: the memory (projected, logits, gate, y, a state a chunk), attention (rotated
+/// projections, y, a number a head) or LSTM (gates, cells, outputs); the middle of the block, and the MLP's packed
+/// projection.
 fn block_activations(config: &ModelConfig, rows: usize, tokens: usize) -> usize {
     let ModelConfig { d_model: d, heads, mlp, address, .. } = *config;
     let shape = config.mixer_shape();
-    let per_token = heads * (shape.channels() + 5 + 2 * shape.entity()) + d + 2 * mlp;
-    let states = product(&[rows, tokens.div_ceil(CHUNK), heads, address, shape.entity()]);
+    let (per_token, states) = match config.kind {
+        ModelKind::Atpm => (
+            heads * (shape.channels() + 5 + 2 * shape.entity()) + d + 2 * mlp,
+            product(&[rows, tokens.div_ceil(CHUNK), heads, address, shape.entity()]),
+        ),
+        ModelKind::Transformer => (4 * d + heads + d + 2 * mlp, 0),
+        ModelKind::Lstm => (6 * d, 0),
+    };
     product(&[sum(&[product(&[rows, tokens, per_token]), states]), F32])
 }
 
@@ -89,7 +96,13 @@ fn working(config: &ModelConfig, tokens: usize) -> usize {
     // Output gradient, normed input, its gradient; inner product and its gradient; dpacked.
     let in_mlp = product(&[tokens, 3 * d + 4 * mlp]);
     // The same three; channels and their gradient, dprojected; dy, dgate, the gated norm.
-    let in_mixer = product(&[tokens, 3 * d + 3 * channels + 3 * inner]);
+    let in_mixer = match config.kind {
+        ModelKind::Atpm => product(&[tokens, 3 * d + 3 * channels + 3 * inner]),
+        // dy; dqkv.
+        ModelKind::Transformer => product(&[tokens, 7 * d]),
+        // dgates; the outputs before each token.
+        ModelKind::Lstm => product(&[tokens, 8 * d]),
+    };
     // Last output, normed, its gradient; one block of logits.
     let in_head = sum(&[product(&[tokens, 3 * d]), tokens.min(TOKENS_PER_BLOCK) * vocab]);
     product(&[in_mlp.max(in_mixer).max(in_head), F32])

@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use atpm_core::Precision;
-use atpm_model::ModelConfig;
+use atpm_model::{ModelConfig, ModelKind};
 use candle_core::{Device, Tensor};
 
 use crate::run::cli::ConfigArgs;
@@ -108,6 +108,10 @@ impl SizeArgs {
             sizes.model.vocab = self.vocab;
         }
         sizes.model.validate()?;
+        if sizes.model.kind != ModelKind::Atpm {
+            let kind = sizes.model.kind.name();
+            return Err(user(format!("model.kind = \"{kind}\": only \"atpm\" can be measured op by op")));
+        }
         Ok(sizes)
     }
 

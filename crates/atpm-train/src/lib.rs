@@ -3,7 +3,7 @@
 //! Rooms, in reading order: [`run`] (command line, configuration, run folder, exit codes),
 //! [`training`] (trainer, step, schedule, evaluation), [`dist`] (the collective seam), [`checkpoint`]
 //! (layout, save, load, verify-resume), [`inference`] (eval, generate, export), [`report`] (metrics, sinks,
-//! plot), [`mod@bench`] (speed, side by side).
+//! plot), [`suite`] (models compared on memory tasks), [`mod@bench`] (speed, side by side).
 
 pub mod bench;
 pub mod checkpoint;
@@ -11,4 +11,5 @@ pub mod dist;
 pub mod inference;
 pub mod report;
 pub mod run;
+pub mod suite;
 pub mod training;

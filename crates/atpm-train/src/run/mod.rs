@@ -8,7 +8,7 @@ pub mod exit;
 mod flags;
 pub mod folder;
 pub mod logging;
-mod nearest;
+pub(crate) mod nearest;
 pub mod suite;
 pub mod threads;
 pub mod tokenizer;

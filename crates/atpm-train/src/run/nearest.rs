@@ -4,7 +4,7 @@
 const ALIKE: f64 = 0.6;
 
 /// The name that is most like `wanted`, if any is alike enough.
-pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
         .map(|name| (strsim::normalized_damerau_levenshtein(wanted, name), name))
         .filter(|(alike, _)| *alike >= ALIKE)

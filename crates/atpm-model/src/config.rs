@@ -15,12 +15,39 @@ use crate::{Error, Result};
 const MAX_SIZE: usize = 1 << 16;
 const MAX_COUNT: usize = 1 << 12;
 
+/// How a model looks back in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelKind {
+    /// The ATPM memory.
+    #[default]
+    Atpm,
+    /// Softmax attention with rotary positions: [`crate::baselines::TRANSFORMER`].
+    Transformer,
+    /// An LSTM: [`crate::baselines::LSTM`].
+    Lstm,
+}
+
+impl ModelKind {
+    /// What it is called in configs and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Atpm => "atpm",
+            Self::Transformer => "transformer",
+            Self::Lstm => "lstm",
+        }
+    }
+}
+
 /// Everything that fixes the model's shape and function. The default is a model of about 206M
 /// parameters with a vocabulary of 50304.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the run's file")]
 pub struct ModelConfig {
+    /// How blocks look back in time. Default ATPM. A transformer has `d_model / heads` channels a head and reads
+    /// neither the memory's sizes nor its controllers; an LSTM has `d_model` cells a layer, no heads and no MLP.
+    pub kind: ModelKind,
     /// Rows of the embedding table, in tokens. 0 (default) takes the tokenizer's size, rounded up
     /// to a multiple of 64; the model itself is built with the resolved number.
     pub vocab: usize,
@@ -71,6 +98,7 @@ pub struct ModelConfig {
 impl Default for ModelConfig {
     fn default() -> Self {
         Self {
+            kind: ModelKind::Atpm,
             vocab: 0,
             d_model: 1024,
             layers: 12,
@@ -127,7 +155,35 @@ impl ModelConfig {
         if self.short_conv != 0 && !(2..=8).contains(&self.short_conv) {
             return refuse("short_conv", format!("must be 0 (off) or 2 to 8, got {}", self.short_conv));
         }
+        self.validate_kind()?;
         self.validate_reals()
+    }
+
+    fn validate_kind(&self) -> Result<()> {
+        if self.kind == ModelKind::Atpm {
+            return Ok(());
+        }
+        let name = self.kind.name();
+        for (key, is_set) in
+            [("rho", self.rho.is_some()), ("lambda", self.lambda.is_some()), ("tie_beta", self.tie_beta)]
+        {
+            if is_set {
+                return refuse(
+                    key,
+                    format!("belongs to the ATPM memory, and model.kind is \"{name}\"; leave it out"),
+                );
+            }
+        }
+        let Self { d_model, heads, .. } = *self;
+        if self.kind == ModelKind::Transformer && !d_model.is_multiple_of(2 * heads) {
+            return refuse(
+                "heads",
+                format!(
+                    "a transformer's d_model = {d_model} must be an even multiple of its heads, got {heads}"
+                ),
+            );
+        }
+        Ok(())
     }
 
     fn validate_reals(&self) -> Result<()> {
@@ -153,11 +209,16 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Refuses sizes that the CUDA kernels do not take, though a CPU does.
+    /// Refuses kinds and sizes that the CUDA kernels do not take, though a CPU does.
     ///
     /// # Errors
     /// The first offending key, with what would be right.
     pub fn validate_for_gpu(&self) -> Result<()> {
+        if self.kind != ModelKind::Atpm {
+            let problem =
+                format!("\"{}\" has no CUDA kernels; use \"atpm\", or device = \"cpu\"", self.kind.name());
+            return refuse("kind", problem);
+        }
         for (key, size, step, most) in [
             ("d_model", self.d_model, ROW_STEP, MOST_ROW),
             ("address", self.address, ADDRESS_STEP, MOST_HEAD),
@@ -210,7 +271,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, Change); 20] = [
+        let cases: [(&str, Change); 23] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
@@ -231,6 +292,9 @@ mod tests {
             ("rho_logit", |c| c.rho_logit = f64::INFINITY),
             ("lambda_logit", |c| c.lambda_logit = f64::NAN),
             ("beta_logit", |c| c.beta_logit = f64::NEG_INFINITY),
+            ("heads", |c| (c.kind, c.heads) = (ModelKind::Transformer, 3)),
+            ("lambda", |c| (c.kind, c.lambda) = (ModelKind::Lstm, Some(0.0))),
+            ("tie_beta", |c| (c.kind, c.tie_beta) = (ModelKind::Transformer, true)),
         ];
         for (expected, change) in cases {
             match with(change).validate() {
@@ -247,7 +311,11 @@ mod tests {
     fn sizes_that_kernels_do_not_take_are_named() {
         ModelConfig::default().validate_for_gpu().unwrap();
         with(|c| (c.address, c.key, c.value, c.rank) = (256, 8, 248, 64)).validate_for_gpu().unwrap();
-        let cases: [(Change, &str); 7] = [
+        let cases: [(Change, &str); 8] = [
+            (
+                |c| c.kind = ModelKind::Lstm,
+                "model.kind: \"lstm\" has no CUDA kernels; use \"atpm\", or device = \"cpu\"",
+            ),
             (|c| c.d_model = 33, "model.d_model: on CUDA it must be a multiple of 2, at most 5216, got 33"),
             (
                 |c| c.d_model = 5218,

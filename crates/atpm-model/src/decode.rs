@@ -1,7 +1,7 @@
-//! What a model remembers between tokens: named tensors of a fixed size.
+//! What a model remembers between tokens: named tensors, of a fixed size unless it is a transformer.
 //!
 //! An ATPM block has two, whatever was read before: the mixer's state `[B,H,S,D]` and the short
-//! convolution's last inputs `[B,W−1,C]`, `C = H·(2S+K+V)`.
+//! convolution's last inputs `[B,W−1,C]`, `C = H·(2S+K+V)`. Attention has its keys and values, which grow by every token.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl DecodeState {
         self.batch
     }
 
-    /// Bytes held; they do not grow with what is read.
+    /// Bytes held; only attention's grow with what is read.
     pub fn bytes(&self) -> usize {
         bytes(self.tensors.values())
     }
@@ -47,7 +47,7 @@ impl DecodeState {
             let Some(found) = saved.remove(name) else {
                 return Err(state(format!("`{name}` is missing")));
             };
-            if found.dims() != tensor.dims() || found.dtype() != tensor.dtype() {
+            if !fits(found.dims(), tensor.dims()) || found.dtype() != tensor.dtype() {
                 let (got, expected) = (found.dims(), tensor.dims());
                 return Err(state(format!(
                     "`{name}` is {:?} {got:?}, this model keeps {:?} {expected:?}",
@@ -80,6 +80,12 @@ impl DecodeState {
         *slot = tensor;
         Ok(())
     }
+}
+
+/// Whether a tensor can stand where one of the shape `initial` was: an axis that begins empty grows.
+fn fits(found: &[usize], initial: &[usize]) -> bool {
+    let grows = |(found, initial): (&usize, &usize)| found == initial || *initial == 0;
+    found.len() == initial.len() && found.iter().zip(initial).all(grows)
 }
 
 fn state(problem: String) -> Error {

@@ -2,14 +2,15 @@
 //!
 //! A multiply-add counts as two. Counted are matrix products, the convolution, and the mixer's own
 //! work: its geometry and transport, and the chunk form's products. Norms, activations and the
-//! embedding's gather are not, as is customary. A training step costs three times a forward pass;
+//! embedding's gather are not, as is customary. A transformer's products with earlier tokens are not either: they
+//! depend on how many there are. A training step costs three times a forward pass;
 //! what activation checkpointing recomputes is not useful work and not counted.
 
 use std::fmt::Write as _;
 
 use atpm_core::ops::mixer::CHUNK;
 
-use crate::ModelConfig;
+use crate::{MixerKind, ModelConfig, ModelKind};
 
 /// One part's share.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,23 +31,22 @@ pub struct Flops {
 impl Flops {
     /// Counts the model's work.
     pub fn of(config: &ModelConfig) -> Self {
-        let ModelConfig { d_model: d, layers, heads, mlp, short_conv, vocab, .. } = *config;
-        let shape = config.mixer_shape();
-        let channels = heads * shape.channels();
-        let inner = heads * shape.entity();
-        let multiply_adds = [
-            ("mixer.in_proj", layers * d * channels),
-            ("mixer.short_conv", layers * short_conv * channels),
-            ("mixer.controls", layers * d * 5 * heads),
-            ("mixer.geometry", layers * heads * geometry(config)),
-            ("mixer.memory", layers * heads * memory(config)),
-            ("mixer.gate_proj", layers * d * inner),
-            ("mixer.out_proj", layers * inner * d),
-            ("mlp", layers * 3 * d * mlp),
-            ("head", d * vocab),
-        ];
+        let ModelConfig { d_model: d, layers, mlp, vocab, .. } = *config;
+        let mut multiply_adds = match config.kind {
+            ModelKind::Atpm => atpm(config),
+            ModelKind::Transformer => {
+                vec![("mixer.qkv", layers * 3 * d * d), ("mixer.out_proj", layers * d * d)]
+            }
+            ModelKind::Lstm => {
+                vec![("mixer.in_proj", layers * 4 * d * d), ("mixer.recurrent", layers * 4 * d * d)]
+            }
+        };
+        if MixerKind::of(config).mlp {
+            multiply_adds.push(("mlp", layers * 3 * d * mlp));
+        }
+        multiply_adds.push(("head", d * vocab));
         let part = |(name, count): (&'static str, usize)| Part { name, forward: 2.0 * count as f64 };
-        Self { parts: multiply_adds.map(part).into() }
+        Self { parts: multiply_adds.into_iter().map(part).collect() }
     }
 
     /// FLOPs a token of the forward pass.
@@ -70,6 +70,23 @@ impl Flops {
         let _ = writeln!(text, "{:18}{total:>16.0}\n{:18}{:>16.0}", "forward", "training", self.training());
         text
     }
+}
+
+/// Multiply-adds a token of all layers' memories and what stands around them.
+fn atpm(config: &ModelConfig) -> Vec<(&'static str, usize)> {
+    let ModelConfig { d_model: d, layers, heads, short_conv, .. } = *config;
+    let shape = config.mixer_shape();
+    let channels = heads * shape.channels();
+    let inner = heads * shape.entity();
+    vec![
+        ("mixer.in_proj", layers * d * channels),
+        ("mixer.short_conv", layers * short_conv * channels),
+        ("mixer.controls", layers * d * 5 * heads),
+        ("mixer.geometry", layers * heads * geometry(config)),
+        ("mixer.memory", layers * heads * memory(config)),
+        ("mixer.gate_proj", layers * d * inner),
+        ("mixer.out_proj", layers * inner * d),
+    ]
 }
 
 /// Multiply-adds a token and head outside the recurrence: unit addresses, RMS of the entity,

@@ -10,11 +10,13 @@
 //! - [`decoder`]: the whole, trained and decoded
 //! - [`parameter`], [`names`], [`init`]: trainable tensors, their decay groups and initial values
 //! - [`decode`], [`telemetry`]: what a model remembers, and how that memory fares
+//! - [`baselines`]: what ATPM is compared with, and sizes that make it fair
 //! - [`flops`], [`memory`]: what a step costs, before it runs
 //! - [`autograd`]: a layer from plain candle operations, for research
 //! - [`ntm`]: a Neural Turing machine
 
 pub mod autograd;
+pub mod baselines;
 pub mod block;
 pub mod config;
 pub mod decode;
@@ -32,7 +34,7 @@ pub mod parameter;
 pub mod telemetry;
 
 pub use autograd::Autograd;
-pub use config::ModelConfig;
+pub use config::{ModelConfig, ModelKind};
 pub use decode::DecodeState;
 pub use decoder::{ATPM, Decoder, MixerKind, StepOutput, specs, specs_with};
 pub use error::{Error, Result};

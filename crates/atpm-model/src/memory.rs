@@ -9,7 +9,7 @@ use atpm_core::Precision;
 use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
 use atpm_core::ops::mixer::CHUNK;
 
-use crate::{ModelConfig, Result, specs};
+use crate::{ModelConfig, ModelKind, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
@@ -105,14 +105,21 @@ impl Call<'_> {
         product(&[self.rows, self.tokens, bytes])
     }
 
-    /// What one block saves: mixer (projected, gate, y, logits, a state a chunk), the middle of the block, and the MLP's
-    /// packed projection.
+    /// What one block saves: the memory (projected, gate, y, logits, a state a chunk), attention (rotated projections, y, a
+    /// number a head) or LSTM (gates, cells, outputs); the middle of the block, and the MLP's packed projection.
     fn block(&self) -> usize {
         let ModelConfig { d_model: d, heads, mlp, .. } = *self.config;
         let shape = self.config.mixer_shape();
-        let activations = heads * (shape.channels() + 2 * shape.entity()) + d + 2 * mlp;
-        let per_token = self.activation * activations + F32 * 5 * heads;
-        sum(&[self.for_each_token(per_token), self.states()])
+        let middle_and_mlp = d + 2 * mlp;
+        match self.config.kind {
+            ModelKind::Atpm => {
+                let activations = heads * (shape.channels() + 2 * shape.entity()) + middle_and_mlp;
+                let per_token = self.activation * activations + F32 * 5 * heads;
+                sum(&[self.for_each_token(per_token), self.states()])
+            }
+            ModelKind::Transformer => self.for_each_token(self.activation * (4 * d + heads + middle_and_mlp)),
+            ModelKind::Lstm => self.for_each_token(self.activation * 6 * d),
+        }
     }
 
     /// The states at the beginning of every chunk.
@@ -138,10 +145,18 @@ impl Call<'_> {
 
     /// In that of a mixer.
     fn in_mixer(&self) -> usize {
+        let d = self.config.d_model;
         let shape = self.config.mixer_shape();
         let (channels, inner) = (shape.heads * shape.channels(), shape.heads * shape.entity());
-        // The three of the MLP; channels and their gradient, dprojected; dy, dgate, the gated norm.
-        self.for_each_token(self.activation * (3 * self.config.d_model + 3 * channels + 3 * inner))
+        let numbers = match self.config.kind {
+            // The three of the MLP; channels and their gradient, dprojected; dy, dgate, the gated norm.
+            ModelKind::Atpm => 3 * d + 3 * channels + 3 * inner,
+            // dy; dqkv.
+            ModelKind::Transformer => 7 * d,
+            // dgates; the outputs before each token.
+            ModelKind::Lstm => 8 * d,
+        };
+        self.for_each_token(self.activation * numbers)
     }
 
     /// The same on a GPU, less what the block's MLP had saved, which is gone by then.

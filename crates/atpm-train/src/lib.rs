@@ -3,7 +3,7 @@
 //! Rooms, in reading order: [`run`] (command line, configuration, run folder, exit codes),
 //! [`training`] (trainer, step, schedule, evaluation), [`dist`] (the collective seam), [`checkpoint`]
 //! (layout, save, load, verify-resume), [`inference`] (eval, generate, export), [`report`] (metrics, sinks,
-//! plot), [`suite`] (models on memory tasks), [`mod@bench`] (speed, side by side), [`doctor`] (whether this machine
+//! plot), [`suite`] (models compared on memory tasks), [`mod@bench`] (speed, side by side), [`doctor`] (whether this machine
 //! computes what it should).
 
 pub mod bench;

@@ -24,7 +24,7 @@ fn config(name: &str) -> String {
 /// Mistakes end with code 2 and one sentence on standard error; nothing is left behind.
 #[test]
 fn mistakes_exit_with_2() {
-    let debug = config("debug.toml");
+    let (debug, smoke) = (config("debug.toml"), config("suite/smoke.toml"));
     let table: &[(&[&str], &[&str])] = &[
         (&[], &["no config given", "configs/debug.toml"]),
         (&["--config", "none.toml"], &["cannot read the config none.toml"]),
@@ -54,6 +54,10 @@ fn mistakes_exit_with_2() {
         (&["suite", "ntm", "train", "--task", "copy", "--set", "train.stepps=3"], &["did you mean `steps`?"]),
         (&["suite", "ntm", "eval", "--model", "none"], &["there is no such folder"]),
         (&["suite", "ntm", "inspect", "--model", "none"], &["there is no such folder"]),
+        (&["suite"], &["no config given", "configs/suite/smoke.toml"]),
+        (&["suite", "--config", "none.toml"], &["cannot read the config none.toml"]),
+        (&["suite", "--config", &smoke, "--set", "models=['gnd']"], &["`gnd`", "did you mean `gdn`?"]),
+        (&["--config", &debug, "--set", "model.kind=mamba"], &["transformer", "mamba"]),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (args, expected) in table {
@@ -80,6 +84,7 @@ fn help_of_every_command_has_examples() {
         &["data", "demo"],
         &["data", "inspect"],
         &["tokenizer", "train"],
+        &["suite"],
         &["suite", "show"],
         &["suite", "ntm", "train"],
         &["suite", "ntm", "eval"],
@@ -118,6 +123,20 @@ fn suite_show_prints_samples_with_their_answers() {
         assert_eq!(targets.len(), sample["ids"].as_array().unwrap().len());
         assert_eq!(targets.iter().filter(|target| !target.is_null()).count(), 1);
     }
+}
+
+#[test]
+fn the_paper_config_passes_a_dry_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run_in(folder.path(), &["suite", "--config", &config("suite/paper.toml"), "--dry-run"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("120 trials of 3000 steps"), "{text}");
+    let counts: Vec<f64> =
+        text.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).take(4).collect();
+    assert_eq!(counts.len(), 4, "{text}");
+    assert!(counts.iter().all(|count| (count / counts[0] - 1.0).abs() < 0.02), "{text}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

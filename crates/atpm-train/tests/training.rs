@@ -164,6 +164,30 @@ fn interruptions_change_no_bit() {
 
 // S9, D19: resumed in the second and in the third pass over the data, a run has the order of an uninterrupted one, and
 // more steps than a pass has go on.
+// The baselines go through the same trainer, checkpoints and resume as ATPM.
+#[test]
+fn baselines_learn_and_resume_bit_for_bit() {
+    let lab = Lab::new();
+    for kind in ["transformer", "lstm"] {
+        let set = format!("model.kind={kind}");
+        let straight = lab.run(&format!("{kind}-straight"), &[&set]);
+        go(&straight, &Resume::Never);
+        let broken = format!("{kind}-broken");
+        go(&lab.run(&broken, &[&set, "train.stop_after=5"]), &Resume::Never);
+        let broken = lab.run(&broken, &[&set]);
+        assert_eq!(go(&broken, &Resume::Auto).resumed_from, Some(5));
+        let (straight, broken) = (straight.run_dir(), broken.run_dir());
+        assert_eq!(checkpoint_files(straight, 12), checkpoint_files(broken, 12), "{kind}");
+        let losses: Vec<f64> =
+            jsonl::read(straight).unwrap().iter().filter_map(|record| record.loss).collect();
+        assert!(losses[11] < losses[0] - 0.3, "{kind}: {losses:?}");
+    }
+    let refused =
+        Run::from_toml(CONFIG, "test").unwrap().with(&["model.kind=lstm", "device=cuda"]).unwrap_err();
+    assert!(refused.to_string().contains("no CUDA kernels"), "{refused}");
+    assert_eq!(exit::code(&refused), 2);
+}
+
 #[test]
 fn a_resume_in_a_later_pass_goes_on_in_its_order() {
     let lab = Lab::of(8_000, 4);

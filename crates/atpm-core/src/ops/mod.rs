@@ -6,11 +6,13 @@
 //! backward functions return input gradients and **add** parameter gradients into the buffers they
 //! are given.
 
+pub mod attention;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod gated_norm;
 pub mod gates;
 pub mod linear;
+pub mod lstm;
 pub mod mixer;
 pub mod rms_norm;
 pub mod short_conv;

@@ -51,6 +51,7 @@ impl pulp::WithSimd for Product<'_, '_> {
 
 /// The same value without vectors, for columns from `first` on: f64, other machines, and the twin
 /// that the kernel is tested against.
+#[inline(always)]
 pub(super) fn product_plain<T: Real>(
     c: &mut MatMut<'_, T>,
     first: usize,

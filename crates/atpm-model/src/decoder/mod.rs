@@ -24,7 +24,9 @@ use crate::init::{Init, STD};
 use crate::layer::{Checkpointed, Layer, Saved};
 use crate::mixer::Mixer;
 use crate::mlp::Mlp;
-use crate::{Error, ModelConfig, Parameter, ParameterSpec, Parameters, Result, mixer, mlp};
+use crate::{
+    Error, ModelConfig, ModelKind, Parameter, ParameterSpec, Parameters, Result, baselines, mixer, mlp,
+};
 
 /// How a block looks back in time: the parameters of such a layer, and the layer itself. Both get
 /// the layer's name prefix, such as `blocks.3.mixer`.
@@ -34,12 +36,26 @@ pub struct MixerKind {
     pub specs: fn(&ModelConfig, &str) -> Result<Vec<ParameterSpec>>,
     /// The layer, taking exactly those parameters.
     pub build: fn(&ModelConfig, &str, &mut Parameters) -> Result<Box<dyn Layer>>,
+    /// Whether a block has an MLP behind the mixer.
+    pub mlp: bool,
+}
+
+impl MixerKind {
+    /// The mixer of a config's `kind`.
+    pub fn of(config: &ModelConfig) -> Self {
+        match config.kind {
+            ModelKind::Atpm => ATPM,
+            ModelKind::Transformer => baselines::TRANSFORMER,
+            ModelKind::Lstm => baselines::LSTM,
+        }
+    }
 }
 
 /// The ATPM memory, this house's own mixer.
 pub const ATPM: MixerKind = MixerKind {
     specs: mixer::specs,
     build: |config, prefix, parameters| Ok(Box::new(Mixer::new(config, prefix, parameters)?)),
+    mlp: true,
 };
 
 /// Every parameter of the model, in the order of [`Decoder::parameters`]; nothing is allocated.
@@ -47,7 +63,7 @@ pub const ATPM: MixerKind = MixerKind {
 /// # Errors
 /// A configuration that cannot be built, or a parameter in no decay group.
 pub fn specs(config: &ModelConfig) -> Result<Vec<ParameterSpec>> {
-    specs_with(config, &ATPM)
+    specs_with(config, &MixerKind::of(config))
 }
 
 /// As [`specs`], with another mixer.
@@ -63,8 +79,10 @@ pub fn specs_with(config: &ModelConfig, kind: &MixerKind) -> Result<Vec<Paramete
         let block = format!("blocks.{index}");
         list.push(ParameterSpec::new(format!("{block}.mixer_norm.weight"), [d], Init::Ones)?);
         list.extend((kind.specs)(config, &format!("{block}.mixer"))?);
-        list.push(ParameterSpec::new(format!("{block}.mlp_norm.weight"), [d], Init::Ones)?);
-        list.extend(mlp::specs(config, &format!("{block}.mlp"))?);
+        if kind.mlp {
+            list.push(ParameterSpec::new(format!("{block}.mlp_norm.weight"), [d], Init::Ones)?);
+            list.extend(mlp::specs(config, &format!("{block}.mlp"))?);
+        }
     }
     list.push(ParameterSpec::new("norm.weight", [d], Init::Ones)?);
     if !config.tied {
@@ -99,7 +117,7 @@ impl Decoder {
     /// # Errors
     /// A configuration that cannot be built, or a device that refuses.
     pub fn new(config: &ModelConfig, seed: u64, device: &Device) -> Result<Self> {
-        Self::with_mixer(config, &ATPM, seed, device)
+        Self::with_mixer(config, &MixerKind::of(config), seed, device)
     }
 
     /// As [`Decoder::new`], with another mixer in every block.
@@ -117,7 +135,7 @@ impl Decoder {
     /// # Errors
     /// As [`Decoder::new`].
     pub fn for_inference(config: &ModelConfig, device: &Device) -> Result<Self> {
-        Self::assemble(config, &ATPM, Parameters::blank(&specs(config)?, device)?)
+        Self::assemble(config, &MixerKind::of(config), Parameters::blank(&specs(config)?, device)?)
     }
 
     /// The model of these parameters, which must be exactly those of its specs.
@@ -212,11 +230,14 @@ fn block(
 ) -> Result<Box<dyn Layer>> {
     let eps = config.norm_eps;
     let mixer = (kind.build)(config, &format!("{prefix}.mixer"), parameters)?;
-    let mlp = Mlp::new(&format!("{prefix}.mlp"), parameters)?;
-    let block = Box::new(Block {
-        mixer: Residual::new(parameters.take(prefix, "mixer_norm.weight")?, eps, mixer),
-        mlp: Residual::new(parameters.take(prefix, "mlp_norm.weight")?, eps, Box::new(mlp)),
-    });
+    let mixer = Residual::new(parameters.take(prefix, "mixer_norm.weight")?, eps, mixer);
+    let block: Box<dyn Layer> = if kind.mlp {
+        let mlp = Box::new(Mlp::new(&format!("{prefix}.mlp"), parameters)?);
+        let mlp = Residual::new(parameters.take(prefix, "mlp_norm.weight")?, eps, mlp);
+        Box::new(Block { mixer, mlp })
+    } else {
+        Box::new(mixer)
+    };
     Ok(if config.activation_checkpointing { Box::new(Checkpointed(block)) } else { block })
 }
 

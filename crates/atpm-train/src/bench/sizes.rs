@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use atpm_core::{Precision, cuda};
-use atpm_model::ModelConfig;
+use atpm_model::{ModelConfig, ModelKind};
 use candle_core::{Device, Tensor};
 
 use crate::run::cli::ConfigArgs;
@@ -110,6 +110,10 @@ impl SizeArgs {
         }
         sizes.model.validate()?;
         device::expect_sizes(device, &sizes.model)?;
+        if sizes.model.kind != ModelKind::Atpm {
+            let kind = sizes.model.kind.name();
+            return Err(user(format!("model.kind = \"{kind}\": only \"atpm\" can be measured op by op")));
+        }
         Ok(sizes)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use atpm_data::Tokenizer;
-use atpm_model::Parameter;
+use atpm_model::{ModelKind, Parameter};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -77,6 +77,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let &Args { ref checkpoint, ref out, dtype, json } = args;
     refuse_used(out)?;
     let opened = model::open(checkpoint)?;
+    let kind = opened.model.config().kind;
+    if kind != ModelKind::Atpm {
+        return Err(user(format!(
+            "{}: its model.kind is \"{}\", and only \"atpm\" has an export; its checkpoints hold safetensors already",
+            checkpoint.display(),
+            kind.name()
+        )));
+    }
     let encoding = match dtype {
         Dtype::F32 => Encoding::F32,
         Dtype::Bf16 => Encoding::Bf16,

@@ -71,6 +71,7 @@ impl ExportConfig {
     ) -> Self {
         // Named one by one, so that a new key of the model cannot be forgotten here.
         let ModelConfig {
+            kind: _,
             vocab,
             d_model,
             layers,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use atpm_core::Segments;
 use atpm_data::Tokenizer;
-use atpm_model::{Decoder, ModelConfig};
+use atpm_model::{Decoder, ModelConfig, ModelKind};
 use candle_core::{Device, Tensor};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -63,6 +63,18 @@ fn logits(opened: &Opened) -> Vec<u32> {
     let input = Tensor::from_vec(ids, (1, 50), &Device::Cpu).unwrap();
     let logits = opened.model.logits(&input, &Segments::continuous(1, 50), None).unwrap();
     atpm_core::read_f32(&logits).unwrap().iter().map(|logit| logit.to_bits()).collect()
+}
+
+#[test]
+fn a_baseline_has_no_export() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    checkpoint(&run, &ModelConfig { kind: ModelKind::Lstm, ..config(true) }, 1);
+    let out = folder.path().join("out");
+    let error = export(&run, &out, export::Dtype::F32).unwrap_err();
+    assert_eq!(exit::code(&error), 2);
+    assert!(error.to_string().contains("model.kind is \"lstm\""), "{error}");
+    assert!(!out.exists());
 }
 
 // S11: tied and untied exports reopen to the same logits; names are as documented, the tie flag is set.

@@ -100,9 +100,8 @@ pub enum Command {
     /// Train a tokenizer on shards.
     #[command(subcommand)]
     Tokenizer(tokenizer::Command),
-    /// Look at the memory tasks.
-    #[command(subcommand)]
-    Suite(suite::Command),
+    /// Train models on the memory tasks and compare them, or look at the tasks.
+    Suite(suite::Args),
     /// Show what machine and build have, and check every op on a device.
     Doctor(doctor::Args),
     /// Prove that resuming is exact: train N+M steps, and N then M after a restart, and compare all bits.
@@ -126,7 +125,7 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         }
         Some(Command::Data(command)) => data::run(command),
         Some(Command::Tokenizer(command)) => tokenizer::run(command),
-        Some(Command::Suite(command)) => suite::run(command),
+        Some(Command::Suite(args)) => suite::run(args),
         Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::VerifyResume(args)) => checkpoint::verify::run(&args),
     }

@@ -16,7 +16,7 @@ pub struct UserError(pub String);
 
 /// A run that a signal ended at a step boundary, its checkpoint saved; exit code 128 + signal.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped by signal {0} between two steps; go on with --resume auto")]
+#[error("stopped by signal {0} between two steps; go on with --resume auto (a suite: by the same command)")]
 pub struct Interrupted(pub i32);
 
 /// An [`anyhow::Error`] that exits with 2.

@@ -8,9 +8,21 @@ use serde::Serialize;
 use super::exit::user;
 use super::nearest::nearest;
 use crate::report::output;
-use crate::suite::ntm;
+use crate::suite::{command, ntm};
 
-/// What to do with the memory tasks.
+/// The comparison's flags, or another command about the memory tasks.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
+pub struct Args {
+    /// What to do; without it, compare.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of the comparison.
+    #[command(flatten)]
+    pub suite: command::Args,
+}
+
+/// What else to do with the memory tasks.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print samples of a task in words, each answer in brackets.
@@ -77,11 +89,12 @@ struct Shown {
 /// Runs it.
 ///
 /// # Errors
-/// A task or split that does not exist, standard output that cannot be written.
-pub fn run(command: Command) -> anyhow::Result<()> {
-    match command {
-        Command::Show(args) => show(&args),
-        Command::Ntm(command) => ntm::run(&command),
+/// A task or split that does not exist, standard output that cannot be written; as [`command::run`].
+pub fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        None => command::run(&args.suite),
+        Some(Command::Show(args)) => show(&args),
+        Some(Command::Ntm(command)) => ntm::run(&command),
     }
 }
 

@@ -1,5 +1,20 @@
-//! Models trained on the memory tasks.
+//! The memory suite: models × tasks × seeds, trained alike and compared. docs/suite.md describes tasks, protocol
+//! and table.
 //!
-//! [`ntm`]: the Neural Turing machine on its own tasks.
+//! Rooms, in reading order: [`config`] (what is compared), [`models`] (their names and sizes), [`trial`] (one model
+//! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`protocol`] (sweep,
+//! then all trials), [`table`], [`curves`], [`command`]; and [`ntm`], the Neural Turing machine on tasks of its own.
 
+pub mod command;
+pub mod config;
+pub mod curves;
+pub mod evaluation;
+pub mod models;
 pub mod ntm;
+pub mod protocol;
+pub mod results;
+pub mod table;
+pub mod trial;
+
+#[cfg(test)]
+mod tests;

@@ -69,7 +69,8 @@ fn steps_follow_the_parallel_path() {
         let got = Tensor::stack(&steps, 1).unwrap();
         atpm_core::testing::assert_close(preset, &got, &want, 1e-4);
         assert_eq!(argmax(&got), argmax(&want), "{preset}");
-        assert_eq!(state.bytes(), bytes, "{preset}: the state grew");
+        let grows = config.kind == ModelKind::Transformer;
+        assert_eq!(state.bytes() > bytes, grows, "{preset}: attention's state grows, and no other");
     }
 }
 

@@ -9,9 +9,9 @@ use atpm_core::Segments;
 use atpm_core::ops::cross_entropy::IGNORE;
 use candle_core::{DType, Device, Tensor};
 
-use super::{ATPM, Decoder, specs};
+use super::{Decoder, MixerKind, specs};
 use crate::init::{self, Init};
-use crate::{ModelConfig, Parameter, Parameters, zero_gradients};
+use crate::{ModelConfig, ModelKind, Parameter, Parameters, zero_gradients};
 
 /// Small sizes, all different, so that a mixed-up axis cannot pass.
 fn tiny() -> ModelConfig {
@@ -42,13 +42,15 @@ fn presets() -> Vec<(&'static str, ModelConfig)> {
         ("no convolution", ModelConfig { short_conv: 0, ..tiny() }),
         ("wide convolution, plain query", ModelConfig { short_conv: 8, query_norm: false, ..tiny() }),
         ("checkpointed", ModelConfig { activation_checkpointing: true, ..tiny() }),
+        ("transformer", ModelConfig { kind: ModelKind::Transformer, ..tiny() }),
+        ("lstm", ModelConfig { kind: ModelKind::Lstm, ..tiny() }),
         ("smallest", ModelConfig { heads: 1, address: 2, key: 1, value: 1, rank: 1, layers: 1, ..tiny() }),
     ]
 }
 
 fn model(config: &ModelConfig, dtype: DType) -> Decoder {
     let parameters = Parameters::initialise(&specs(config).unwrap(), 5, dtype, &Device::Cpu).unwrap();
-    let decoder = Decoder::assemble(config, &ATPM, parameters).unwrap();
+    let decoder = Decoder::assemble(config, &MixerKind::of(config), parameters).unwrap();
     stir(&decoder);
     decoder
 }

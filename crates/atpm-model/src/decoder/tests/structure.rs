@@ -1,7 +1,7 @@
 //! What the model consists of, how it starts, and what it costs.
 
 use super::*;
-use crate::{Autograd, Error, Layer as _, MemoryEstimate, MixerKind, ParameterSpec, Result, specs};
+use crate::{ATPM, Autograd, Error, Layer as _, MemoryEstimate, ParameterSpec, Result, specs};
 
 fn one_layer() -> ModelConfig {
     ModelConfig { layers: 1, tied: false, ..tiny() }
@@ -141,6 +141,7 @@ const SHIFT: MixerKind = MixerKind {
             Ok((x + before.broadcast_matmul(&parameters[0].t()?)?)?)
         })))
     },
+    mlp: true,
 };
 
 #[test]

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use atpm_model::{ModelConfig, ModelKind};
+
 use super::super::model::{self, Opened};
 use super::super::tests::{checkpoint, config};
 use super::*;
@@ -45,8 +47,14 @@ fn the_same_seed_gives_the_same_text() {
 
 #[test]
 fn a_saved_memory_goes_on_as_one_session() {
+    for kind in [ModelKind::Atpm, ModelKind::Transformer, ModelKind::Lstm] {
+        saved_memory(&ModelConfig { kind, ..config(true) });
+    }
+}
+
+fn saved_memory(config: &ModelConfig) {
     let run = tempfile::tempdir().unwrap();
-    let opened = opened(run.path(), 1);
+    let opened = model::open(&checkpoint(run.path(), config, 1)).unwrap();
     let file = run.path().join("memory");
     // The limit and an ended text leave the session in different places; no tokens at all is a third one.
     for max_tokens in [30, 1, 0] {

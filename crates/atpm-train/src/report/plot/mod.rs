@@ -144,11 +144,19 @@ pub fn write(runs: &[PathBuf], options: &Options, svg: &Path, png: &Path) -> Res
         return Err(Error::Smoothing { got: options.smoothing });
     }
     let traces = runs.iter().map(|run| Trace::read(run)).collect::<Result<Vec<_>>>()?;
-    let picture = figure::draw(&traces, options);
+    write_traces(&traces, options, svg, png)?;
+    Ok(traces.iter().map(|trace| trace.summary(options.smoothing)).collect())
+}
+
+/// Draws loss curves that are in memory, 1 to [`MAX_RUNS`] of them, into two files.
+///
+/// # Errors
+/// A file that cannot be written.
+pub fn write_traces(traces: &[Trace], options: &Options, svg: &Path, png: &Path) -> Result<()> {
+    let picture = figure::draw(traces, options);
     let pixels = png::rasterise(&picture)?;
     replace(svg, picture.as_bytes())?;
-    replace(png, &pixels)?;
-    Ok(traces.iter().map(|trace| trace.summary(options.smoothing)).collect())
+    replace(png, &pixels)
 }
 
 /// Writes beside the target first, so that no reader meets half a picture.

@@ -129,6 +129,7 @@ pub const KEYS: &[Key] = &[
     key("", "threads", Count(0), Of("0"), "CPU threads; 0 = all cores. The results do not depend on it."),
     key("", "run_dir", Text, Absent("`runs/` and the config file's name"), "Folder of the run: config, metrics, checkpoints, log."),
 
+    key("model", "kind", Choice(&["atpm", "transformer", "lstm"]), Of("\"atpm\""), "How blocks look back in time: the ATPM memory, softmax attention with rotary positions, or an LSTM (without MLP); see docs/suite.md."),
     key("model", "vocab", Count(0), Of("0"), "Rows of the embedding, in tokens; 0 = the tokenizer's size rounded up to a multiple of 64."),
     key("model", "d_model", Count(1), Of("1024"), "Width of the residual stream, in channels."),
     key("model", "layers", Count(1), Of("12"), "Blocks of mixer and SwiGLU."),

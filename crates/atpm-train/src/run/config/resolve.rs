@@ -1,6 +1,7 @@
 //! What one key alone cannot tell: settings that must agree with each other.
 
 use anyhow::Context;
+use atpm_model::ModelKind;
 
 use super::{Run, ScheduleKind, TokenizerSpec, tokenizer};
 use crate::run::exit::user;
@@ -42,6 +43,13 @@ pub(super) fn validate(run: &Run) -> Result<(), String> {
             "data.bos = true needs a tokenizer with a beginning-of-text token, and `{}` has none; give a \
              tokenizer.json that has one, or set data.bos = false",
             run.data().tokenizer
+        ));
+    }
+    let kind = run.model().kind;
+    if kind != ModelKind::Atpm && run.device().starts_with("cuda") {
+        return Err(format!(
+            "model.kind = \"{}\" has no CUDA kernels; set device = \"cpu\", or model.kind = \"atpm\"",
+            kind.name()
         ));
     }
     let vocab = run.model().vocab.max(1);

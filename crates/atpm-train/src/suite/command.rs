@@ -1,0 +1,77 @@
+//! `atpm-train suite --config FILE`.
+
+use super::config::SuiteConfig;
+use super::models::entries;
+use super::results::replace;
+use super::table::Table;
+use super::{curves, protocol};
+use crate::report::output;
+use crate::run::cli::ConfigArgs;
+use crate::run::logging;
+use crate::training::signals::StopFlag;
+
+const EXAMPLES: &str = "\
+Examples:
+  atpm-train suite --config configs/suite/smoke.toml      one task, two models, in a minute or two
+  atpm-train suite --config configs/suite/paper.toml      the whole comparison; go on after a stop by the same command
+  atpm-train suite --config configs/suite/paper.toml --set tasks='[\"sort\"]' --set out=runs/suite/sort
+  atpm-train suite --config configs/suite/paper.toml --dry-run
+
+Every trial (one model, one task, one seed) is a file in `out`; a trial that is there is not run again. At the end there
+are table.md, table.json and a learning curve a task, curves/TASK.svg and .png.
+
+With --json: models (name, parameters, lr, sweep), rows (task, model, split, seeds, exact_match, token_accuracy,
+cross_entropy, each with mean, min and max), training_seconds.";
+
+/// Flags of `suite`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What is compared, and overrides.
+    #[command(flatten)]
+    pub config: ConfigArgs,
+    /// Print the models' parameters and the number of trials, and stop.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// A mistake in the config, results of other settings, a trial that fails, or a signal.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let config = SuiteConfig::load(&args.config)?;
+    if args.dry_run {
+        return dry_run(&config);
+    }
+    logging::warn_if_unoptimised();
+    let stop = StopFlag::on_signals()?;
+    let findings = protocol::run(&config, &stop)?;
+    let pictures = config.out.join("curves");
+    std::fs::create_dir_all(&pictures)?;
+    curves::draw(&findings, &pictures)?;
+    let table = Table::of(findings);
+    let markdown = table.markdown();
+    replace(&config.out.join("table.md"), markdown.as_bytes())?;
+    replace(&config.out.join("table.json"), &serde_json::to_vec_pretty(&table)?)?;
+    if args.json { output::json(&table) } else { output::part(markdown) }
+}
+
+fn dry_run(config: &SuiteConfig) -> anyhow::Result<()> {
+    let entries = entries(config)?;
+    for entry in &entries {
+        output::line(format_args!("{}: {} parameters", entry.name, entry.parameters))?;
+    }
+    let swept =
+        if config.sweep.lrs.len() > 1 { config.sweep.lrs.len() * config.sweep.tasks.len() } else { 0 };
+    output::line(format_args!(
+        "{} trials of {} steps, after {} trials of {} steps that choose learning rates",
+        entries.len() * config.tasks.len() * config.seeds.len(),
+        config.train.steps,
+        entries.len() * swept,
+        config.sweep.steps
+    ))
+}

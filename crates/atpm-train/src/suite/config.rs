@@ -1,0 +1,223 @@
+//! What a suite compares: its TOML file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use atpm_data::synthetic::Task;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::run::cli::ConfigArgs;
+use crate::run::exit::{OrUser, user};
+
+/// A suite's settings. Those without a default here must be given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteConfig {
+    /// Folder of the results.
+    pub out: PathBuf,
+    /// The tasks.
+    pub tasks: Vec<Task>,
+    /// The models, by name: those of [`super::models`], or sections of `variants`.
+    pub models: Vec<String>,
+    /// Seeds of initialisation and samples; every model is trained once with each.
+    #[serde(default = "first_seed")]
+    pub seeds: Vec<u64>,
+    /// Trials that run side by side, the cores shared out among them.
+    #[serde(default = "one")]
+    pub jobs: usize,
+    /// What all models have in common with the reference.
+    #[serde(default, rename = "match")]
+    pub matched: Matched,
+    /// `[model]` of the reference, as in a run's config; the vocabulary is the suite's.
+    pub model: Table,
+    /// More models: each section's keys are laid over `[model]`.
+    #[serde(default)]
+    pub variants: BTreeMap<String, Table>,
+    /// Steps and rows.
+    #[serde(default)]
+    pub train: Train,
+    /// `[optimizer]`, as in a run's config; `lr` is the rate of models that the sweep is not asked about.
+    #[serde(default)]
+    pub optimizer: Table,
+    /// `[schedule]`, as in a run's config.
+    #[serde(default)]
+    pub schedule: Table,
+    /// How each model's learning rate is chosen.
+    #[serde(default)]
+    pub sweep: Sweep,
+    /// Evaluation.
+    #[serde(default)]
+    pub eval: Eval,
+}
+
+/// What models are matched in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Matched {
+    /// Parameters that can learn, within 2 %.
+    #[default]
+    Params,
+    /// Nothing: widths are as they stand.
+    None,
+}
+
+/// `[train]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Train {
+    /// Steps of a trial.
+    pub steps: u64,
+    /// Samples of a step.
+    pub rows: usize,
+}
+
+impl Default for Train {
+    fn default() -> Self {
+        Self { steps: 3000, rows: 64 }
+    }
+}
+
+/// `[sweep]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sweep {
+    /// Learning rates that each model is tried with; none or one means that nothing is tried.
+    pub lrs: Vec<f64>,
+    /// Tasks of the trials; the rate of the lowest mean loss is taken.
+    pub tasks: Vec<Task>,
+    /// Steps of a trial.
+    pub steps: u64,
+    /// Seed of the trials, apart from those of the suite.
+    pub seed: u64,
+}
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self { lrs: Vec::new(), tasks: vec![Task::MixedAll], steps: 600, seed: 1000 }
+    }
+}
+
+/// `[eval]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Eval {
+    /// Samples of each split at the end.
+    pub samples: u64,
+    /// Steps between points of the learning curve.
+    pub every: u64,
+    /// Validation samples of such a point.
+    pub curve_samples: u64,
+}
+
+impl Default for Eval {
+    fn default() -> Self {
+        Self { samples: 512, every: 100, curve_samples: 128 }
+    }
+}
+
+fn one() -> usize {
+    1
+}
+
+fn first_seed() -> Vec<u64> {
+    vec![0]
+}
+
+impl SuiteConfig {
+    /// Reads the file and lays the overrides over it.
+    ///
+    /// # Errors
+    /// A missing file, or a mistake in it or in an override.
+    pub fn load(args: &ConfigArgs) -> anyhow::Result<Self> {
+        let Some(path) = &args.config else {
+            return Err(user("no config given; try `atpm-train suite --config configs/suite/smoke.toml`"));
+        };
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the config {}", path.display()))
+            .or_user()?;
+        Self::from_toml(&text, path, &args.set)
+    }
+
+    /// Reads text; `origin` is named in messages.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn from_toml<S: AsRef<str>>(text: &str, origin: &Path, overrides: &[S]) -> anyhow::Result<Self> {
+        let origin = origin.display().to_string();
+        let mut table: Table = text.parse().with_context(|| origin.clone()).or_user()?;
+        for setting in overrides {
+            overlay(&mut table, setting.as_ref())?;
+        }
+        let config: Self = table.try_into().with_context(|| origin.clone()).or_user()?;
+        config.validate().map_err(|problem| user(format!("{origin}: {problem}")))?;
+        Ok(config)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        for (what, empty) in [
+            ("tasks", self.tasks.is_empty()),
+            ("models", self.models.is_empty()),
+            ("seeds", self.seeds.is_empty()),
+        ] {
+            if empty {
+                return Err(format!("`{what}` is empty; name at least one"));
+            }
+        }
+        for (what, number) in [
+            ("jobs", self.jobs as u64),
+            ("train.steps", self.train.steps),
+            ("train.rows", self.train.rows as u64),
+            ("eval.samples", self.eval.samples),
+            ("eval.every", self.eval.every),
+            ("eval.curve_samples", self.eval.curve_samples),
+            ("sweep.steps", self.sweep.steps),
+        ] {
+            if number == 0 {
+                return Err(format!("{what} = 0: must be at least 1"));
+            }
+        }
+        for (what, twice) in [
+            ("tasks", repeated(&self.tasks)),
+            ("models", repeated(&self.models)),
+            ("seeds", repeated(&self.seeds)),
+        ] {
+            if twice {
+                return Err(format!("`{what}` names something twice"));
+            }
+        }
+        if self.seeds.contains(&self.sweep.seed) {
+            return Err(format!("sweep.seed = {} is also one of `seeds`; take another", self.sweep.seed));
+        }
+        if self.sweep.lrs.len() > 1 && self.sweep.tasks.is_empty() {
+            return Err("sweep.lrs has rates to choose from, but `sweep.tasks` is empty".into());
+        }
+        Ok(())
+    }
+}
+
+fn repeated<T: PartialEq>(list: &[T]) -> bool {
+    list.iter().enumerate().any(|(index, one)| list[..index].contains(one))
+}
+
+/// Lays `section.key=value` over the table; the value is TOML, or plain text if it is none.
+fn overlay(table: &mut Table, setting: &str) -> anyhow::Result<()> {
+    let refuse = |problem: &str| user(format!("--set {setting}: {problem}"));
+    let (path, text) = setting
+        .split_once('=')
+        .ok_or_else(|| refuse("write it as section.key=value, such as train.steps=500"))?;
+    let parsed = format!("value = {}", text.trim()).parse::<Table>().ok().filter(|table| table.len() == 1);
+    let value = parsed
+        .and_then(|mut table| table.remove("value"))
+        .unwrap_or_else(|| Value::String(text.trim().into()));
+    let mut keys: Vec<&str> = path.trim().split('.').collect();
+    let Some(last) = keys.pop() else { return Err(refuse("the key is empty")) };
+    let mut place = table;
+    for key in keys {
+        let section = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
+        place = section.as_table_mut().ok_or_else(|| refuse(&format!("`{key}` is no section")))?;
+    }
+    place.insert(last.into(), value);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! The models of a suite: what each changes about the reference, and the widths that match them.
+
+use anyhow::Context;
+use atpm_data::synthetic::vocabulary;
+use atpm_model::{ModelConfig, baselines};
+use toml::{Table, Value};
+
+use super::config::{Matched, SuiteConfig};
+use crate::run::config::Run;
+use crate::run::exit::{OrUser, user};
+use crate::run::nearest::nearest;
+
+/// A model of the suite, its widths settled.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its sizes and switches.
+    pub model: ModelConfig,
+    /// Parameters that can learn.
+    pub parameters: usize,
+}
+
+/// Every model that has a name of its own, with the keys of `[model]` that it sets. The corners of ATPM are named
+/// by (λ, ρ).
+const NAMED: [(&str, &str); 8] = [
+    ("atpm", ""),
+    ("gdn", "rho = 0.0\nlambda = 0.0\ntie_beta = true"),
+    ("psm", "rho = 0.0\nlambda = 0.0"),
+    ("stable_revision", "lambda = 1.0\nrho = 0.0"),
+    ("directed", "lambda = 0.0\nrho = 1.0"),
+    ("rcqp", "lambda = 1.0\nrho = 1.0"),
+    ("transformer", "kind = \"transformer\""),
+    ("lstm", "kind = \"lstm\""),
+];
+
+/// The models that the config names, in its order.
+///
+/// # Errors
+/// A name that stands for nothing, keys that no model has, or widths that cannot be matched.
+pub fn entries(config: &SuiteConfig) -> anyhow::Result<Vec<Entry>> {
+    let reference = settings(config, "the reference", &Table::new())?;
+    let target = baselines::learning_parameters(&reference)?;
+    config
+        .models
+        .iter()
+        .map(|name| {
+            let model = settings(config, name, &changes(config, name)?)?;
+            let model = match config.matched {
+                Matched::Params => baselines::match_parameters(&model, target)
+                    .with_context(|| format!("model `{name}` cannot be matched to {target} parameters"))
+                    .or_user()?,
+                Matched::None => model,
+            };
+            let parameters = baselines::learning_parameters(&model)?;
+            Ok(Entry { name: name.clone(), model, parameters })
+        })
+        .collect()
+}
+
+/// What the model of this name changes about the reference.
+fn changes(config: &SuiteConfig, name: &str) -> anyhow::Result<Table> {
+    if let Some(variant) = config.variants.get(name) {
+        return Ok(variant.clone());
+    }
+    if let Some((_, keys)) = NAMED.iter().find(|(known, _)| *known == name) {
+        return keys.parse().with_context(|| format!("the keys of `{name}`"));
+    }
+    let known = || NAMED.iter().map(|(known, _)| *known).chain(config.variants.keys().map(String::as_str));
+    let hint = nearest(name, known()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+    let all = known().collect::<Vec<_>>().join(", ");
+    Err(user(format!(
+        "`models` names `{name}`, which is none; {hint}The models are {all}; a section [variants.{name}] would make \
+         it one"
+    )))
+}
+
+/// The reference with `changes` laid over it, checked as a run's `[model]` is.
+fn settings(config: &SuiteConfig, name: &str, changes: &Table) -> anyhow::Result<ModelConfig> {
+    let mut model = config.model.clone();
+    model.extend(changes.clone());
+    model.insert("vocab".into(), Value::Integer(i64::try_from(vocabulary::SIZE)?));
+    let mut run = Table::new();
+    run.insert("model".into(), Value::Table(model));
+    run.insert("data".into(), unread_data());
+    let run = Run::from_toml(&run.to_string(), &format!("[model] of `{name}`"))?;
+    Ok(run.model().clone())
+}
+
+/// A run's `[data]` where samples are made and nothing is read.
+pub(super) fn unread_data() -> Value {
+    let mut data = Table::new();
+    data.insert("train".into(), Value::String("made on the fly".into()));
+    Value::Table(data)
+}

@@ -1,0 +1,173 @@
+//! The comparison as numbers (JSON) and as text (Markdown, also what the command prints).
+
+use std::fmt::Write as _;
+
+use atpm_data::synthetic::{Split, Task};
+use serde::Serialize;
+
+use super::evaluation::SplitScore;
+use super::protocol::{Findings, Model};
+use super::trial::Scores;
+
+/// The splits of the table, in its order.
+const SPLITS: [(Split, &str); 3] = [(Split::Iid, "IID"), (Split::Ood, "OOD"), (Split::Stress, "Stress")];
+
+/// What a table shows: its title, the value, its factor and digits.
+type Metric = (&'static str, fn(&SplitScore) -> f64, f64, usize);
+const METRICS: [Metric; 3] = [
+    ("Exact match, %", |score| score.exact_match, 100.0, 1),
+    ("Token accuracy, %", |score| score.token_accuracy, 100.0, 1),
+    ("Cross-entropy, nats, teacher-forced", |score| score.cross_entropy, 1.0, 3),
+];
+
+/// A value over the seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+}
+
+/// One model on one split of one task.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// The task.
+    pub task: Task,
+    /// The model.
+    pub model: String,
+    /// The split.
+    pub split: Split,
+    /// Seeds.
+    pub seeds: usize,
+    /// Share of samples whose whole answer is right, autoregressively.
+    pub exact_match: Spread,
+    /// Share of answer tokens that are right, autoregressively.
+    pub token_accuracy: Spread,
+    /// Nats of an answer token, teacher-forced.
+    pub cross_entropy: Spread,
+}
+
+/// The whole comparison.
+#[derive(Debug, Clone, Serialize)]
+pub struct Table {
+    /// The models, their sizes and learning rates.
+    pub models: Vec<Model>,
+    /// Scores, task by task and model by model.
+    pub rows: Vec<Row>,
+    /// Seconds of training, over all trials.
+    pub training_seconds: f64,
+    #[serde(skip)]
+    tasks: Vec<Task>,
+    #[serde(skip)]
+    findings: Findings,
+}
+
+impl Table {
+    /// The table of a suite's outcomes.
+    pub fn of(findings: Findings) -> Self {
+        let mut tasks: Vec<Task> = Vec::new();
+        for outcome in &findings.outcomes {
+            if !tasks.contains(&outcome.task) {
+                tasks.push(outcome.task);
+            }
+        }
+        let mut rows = Vec::new();
+        for &task in &tasks {
+            for model in &findings.models {
+                for (split, _) in SPLITS {
+                    let scores = scores(&findings, task, &model.name, split);
+                    let spread = |of: fn(&SplitScore) -> f64| spread(scores.iter().map(of));
+                    rows.push(Row {
+                        task,
+                        model: model.name.clone(),
+                        split,
+                        seeds: scores.len(),
+                        exact_match: spread(|score| score.exact_match),
+                        token_accuracy: spread(|score| score.token_accuracy),
+                        cross_entropy: spread(|score| score.cross_entropy),
+                    });
+                }
+            }
+        }
+        let training_seconds = findings.outcomes.iter().map(|outcome| outcome.seconds).sum();
+        Self { models: findings.models.clone(), rows, training_seconds, tasks, findings }
+    }
+
+    /// The table as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text =
+            String::from("| model | parameters | learning rate | sweep (rate: nats) |\n|---|--:|--:|---|\n");
+        for Model { name, parameters, lr, sweep } in &self.models {
+            let sweep: Vec<_> = sweep.iter().map(|(lr, loss)| format!("{lr}: {loss:.3}")).collect();
+            let _ = writeln!(text, "| {name} | {parameters} | {lr} | {} |", sweep.join(", "));
+        }
+        for (title, value, factor, digits) in METRICS {
+            for (split, name) in SPLITS {
+                let _ = write!(text, "\n{title}, {name}\n\n| task |");
+                for model in &self.models {
+                    let _ = write!(text, " {} |", model.name);
+                }
+                let _ = writeln!(text, "\n|---|{}", "--:|".repeat(self.models.len()));
+                for &task in &self.tasks {
+                    let of = |model: &Model| {
+                        spread(scores(&self.findings, task, &model.name, split).iter().map(value))
+                    };
+                    self.line(&mut text, task.name(), of, factor, digits);
+                }
+                if self.tasks.len() > 1 {
+                    self.line(&mut text, "mean", |model| self.mean(model, split, value), factor, digits);
+                }
+            }
+        }
+        text
+    }
+
+    fn line(&self, text: &mut String, name: &str, of: impl Fn(&Model) -> Spread, factor: f64, digits: usize) {
+        let _ = write!(text, "| {name} |");
+        for model in &self.models {
+            let Spread { mean, min, max } = of(model);
+            let (mean, min, max) = (factor * mean, factor * min, factor * max);
+            let _ = write!(text, " {mean:.digits$}");
+            if min < max {
+                let _ = write!(text, " ({min:.digits$}–{max:.digits$})");
+            }
+            text.push_str(" |");
+        }
+        text.push('\n');
+    }
+
+    /// The mean over the tasks: of each seed, and then over the seeds.
+    fn mean(&self, model: &Model, split: Split, value: fn(&SplitScore) -> f64) -> Spread {
+        let by_task: Vec<Vec<SplitScore>> =
+            self.tasks.iter().map(|&task| scores(&self.findings, task, &model.name, split)).collect();
+        let seeds = by_task.iter().map(Vec::len).min().unwrap_or(0);
+        let mean = |seed: usize| {
+            by_task.iter().map(|scores| value(&scores[seed])).sum::<f64>() / by_task.len() as f64
+        };
+        spread((0..seeds).map(mean))
+    }
+}
+
+/// The scores of a model on a split of a task, seed by seed.
+fn scores(findings: &Findings, task: Task, model: &str, split: Split) -> Vec<SplitScore> {
+    let own = findings.outcomes.iter().filter(|outcome| outcome.task == task && outcome.model == model);
+    own.filter_map(|outcome| outcome.scores)
+        .map(|Scores { iid, ood, stress }| match split {
+            Split::Ood => ood,
+            Split::Stress => stress,
+            _ => iid,
+        })
+        .collect()
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let values: Vec<f64> = values.collect();
+    Spread {
+        mean: values.iter().sum::<f64>() / values.len() as f64,
+        min: values.iter().copied().fold(f64::INFINITY, f64::min),
+        max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    }
+}

@@ -1,0 +1,320 @@
+//! The suite's own checks, planted faults among them.
+
+use std::path::Path;
+
+use atpm_data::IGNORE;
+use atpm_data::synthetic::{Sample, Score, Split, Task};
+use atpm_model::{Decoder, ModelConfig};
+use candle_core::Device;
+
+use super::config::SuiteConfig;
+use super::evaluation::{Decoding, Reader, answer, cross_entropy, evaluate};
+use super::models::entries;
+use super::protocol;
+use super::table::Table;
+use crate::run::exit;
+use crate::training::inputs::Inputs;
+use crate::training::signals::StopFlag;
+
+const CONFIG: &str = r#"
+out = "unset"
+tasks = ["kv_recall", "copy"]
+models = ["atpm", "gdn", "transformer", "lstm", "wide"]
+jobs = 2
+[model]
+d_model = 16
+layers = 1
+heads = 1
+address = 8
+key = 8
+value = 8
+rank = 4
+mlp = 24
+[variants.wide]
+mlp = 60
+short_conv = 0
+[train]
+steps = 2
+rows = 4
+[schedule]
+warmup = 1
+[sweep]
+lrs = [1e-3, 1e-2]
+tasks = ["kv_recall"]
+steps = 1
+[eval]
+samples = 6
+every = 1
+curve_samples = 4
+"#;
+
+fn config(overrides: &[&str]) -> anyhow::Result<SuiteConfig> {
+    SuiteConfig::from_toml(CONFIG, Path::new("suite.toml"), overrides)
+}
+
+fn samples(task: Task, split: Split) -> Vec<Sample> {
+    (0..40).map(|index| task.sample(split, 7, index)).collect()
+}
+
+fn model() -> Decoder {
+    Decoder::new(&entries(&config(&[]).unwrap()).unwrap()[0].model, 3, &Device::Cpu).unwrap()
+}
+
+/// Copies perfectly as long as it is shown the true list, but begins with a mistake.
+struct Stumbling<'a> {
+    samples: &'a [Sample],
+    rows: Vec<Vec<u32>>,
+    /// Everything that it was ever shown.
+    shown: Vec<u32>,
+}
+
+impl<'a> Stumbling<'a> {
+    fn new(samples: &'a [Sample]) -> Self {
+        Self { samples, rows: Vec::new(), shown: Vec::new() }
+    }
+
+    fn next(&self, seen: &[u32]) -> u32 {
+        let sample = self.samples.iter().find(|sample| seen.starts_with(sample.prompt())).unwrap();
+        let position = seen.len() - 1;
+        if position < sample.prompt || !sample.ids.starts_with(seen) {
+            return 0;
+        }
+        sample.targets[position]
+    }
+}
+
+impl Reader for Stumbling<'_> {
+    fn begin(&mut self, rows: usize) -> anyhow::Result<()> {
+        self.rows = vec![Vec::new(); rows];
+        Ok(())
+    }
+
+    fn read(&mut self, ids: &[u32]) -> anyhow::Result<Vec<u32>> {
+        self.shown.extend(ids);
+        let tokens = ids.len() / self.rows.len();
+        let mut said = Vec::new();
+        for (row, ids) in ids.chunks(tokens).enumerate() {
+            for &id in ids {
+                self.rows[row].push(id);
+                let whole = self.rows[row].len() >= self.samples.iter().map(|s| s.prompt).min().unwrap();
+                let known = |seen: &[u32]| self.samples.iter().any(|s| seen.starts_with(s.prompt()));
+                let seen = &self.rows[row];
+                said.push(if whole && known(seen) { self.next(seen) } else { 0 });
+            }
+        }
+        Ok(said)
+    }
+}
+
+// A planted fault: fed with the right answers instead of its own, this model would get every token but the first.
+#[test]
+fn a_model_that_stumbles_is_on_its_own() {
+    let samples = samples(Task::Copy, Split::Iid);
+    let mut reader = Stumbling::new(&samples);
+    let score = answer(&mut reader, &samples).unwrap();
+    assert_eq!((score.samples, score.exact, score.right), (40, 0, 0));
+
+    let mut forced = Score::default();
+    for sample in &samples {
+        reader.begin(1).unwrap();
+        forced.add(&sample.targets, &reader.read(&sample.ids).unwrap());
+    }
+    assert_eq!(forced.right, forced.tokens - 40, "teacher forcing would have hidden it");
+    assert_eq!(score.tokens, forced.tokens);
+}
+
+// Nothing of a sample past its prompt reaches the model.
+#[test]
+fn answers_are_never_shown() {
+    for task in [Task::Copy, Task::Sort, Task::KvRecall, Task::Mqar] {
+        let honest = samples(task, Split::Ood);
+        let spoilt: Vec<Sample> = honest
+            .iter()
+            .map(|sample| {
+                let mut spoilt = sample.clone();
+                spoilt.ids[sample.prompt..].fill(IGNORE);
+                spoilt
+            })
+            .collect();
+        let mut reader = Stumbling::new(&honest);
+        answer(&mut reader, &spoilt).unwrap();
+        assert!(!reader.shown.contains(&IGNORE), "{}", task.name());
+        let model = model();
+        let mut reader = Decoding::new(&model).unwrap();
+        assert_eq!(answer(&mut reader, &spoilt).unwrap(), answer(&mut reader, &honest).unwrap());
+    }
+}
+
+// What the decoder says alone with its own answers is what it says in a batch.
+#[test]
+fn company_does_not_matter() {
+    let model = model();
+    let samples = samples(Task::SelectiveCopy, Split::Iid);
+    let mut reader = Decoding::new(&model).unwrap();
+    let together = answer(&mut reader, &samples).unwrap();
+    let mut alone = Score::default();
+    for sample in &samples {
+        let score = answer(&mut reader, std::slice::from_ref(sample)).unwrap();
+        alone.samples += score.samples;
+        alone.exact += score.exact;
+        alone.tokens += score.tokens;
+        alone.right += score.right;
+    }
+    assert_eq!(together, alone);
+}
+
+// A planted fault: a mean over all positions counts the padding of shorter rows.
+#[test]
+fn padding_counts_for_nothing() {
+    let model = model();
+    let samples = samples(Task::Copy, Split::Iid);
+    let lengths: Vec<usize> = samples.iter().map(|sample| sample.ids.len()).collect();
+    assert!(lengths.iter().min() < lengths.iter().max(), "rows of different lengths");
+    let together = cross_entropy(&model, &samples).unwrap();
+    let (mut sum, mut tokens) = (0.0, 0.0);
+    for sample in &samples {
+        let counted = sample.answer().count() as f64;
+        sum += counted * cross_entropy(&model, std::slice::from_ref(sample)).unwrap();
+        tokens += counted;
+    }
+    assert!((together - sum / tokens).abs() < 1e-5, "{together} {}", sum / tokens);
+
+    let batch = atpm_data::synthetic::batch(&samples);
+    let inputs = Inputs::of(&batch).unwrap();
+    let losses = model.evaluate(&inputs.ids, &inputs.targets, &inputs.segments).unwrap();
+    let losses = atpm_core::read_f32(&losses).unwrap();
+    let faulty = losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len() as f64;
+    assert!((faulty - together).abs() > 0.5, "the fault would show: {faulty} {together}");
+}
+
+#[test]
+fn the_mixture_is_the_mean_over_its_tasks() {
+    let model = model();
+    let score = evaluate(&model, Task::MixedAll, Split::Iid, 7, 60).unwrap();
+    let mut by_task = Vec::new();
+    for task in Task::MixedAll.parts() {
+        let all = (0..60).map(|index| Task::MixedAll.sample(Split::Iid, 7, index));
+        let own: Vec<Sample> = all.filter(|sample| sample.task == task).collect();
+        by_task.extend((!own.is_empty()).then(|| cross_entropy(&model, &own).unwrap()));
+    }
+    let mean = by_task.iter().sum::<f64>() / by_task.len() as f64;
+    assert!(by_task.len() > 5 && (score.cross_entropy - mean).abs() < 1e-9);
+}
+
+#[test]
+fn models_are_matched_and_named() {
+    let entries = entries(&config(&[]).unwrap()).unwrap();
+    let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["atpm", "gdn", "transformer", "lstm", "wide"]);
+    for entry in &entries {
+        let ratio = entry.parameters as f64 / entries[0].parameters as f64;
+        assert!((0.98..=1.02).contains(&ratio), "{}: {ratio}", entry.name);
+    }
+    assert_eq!((entries[1].model.rho, entries[1].model.tie_beta), (Some(0.0), true));
+    assert_eq!(entries[4].model.short_conv, 0);
+    let unmatched = super::models::entries(&config(&["match=none"]).unwrap()).unwrap();
+    assert_eq!(unmatched[4].model, ModelConfig { vocab: 160, mlp: 60, ..unmatched[4].model.clone() });
+    assert!(unmatched[4].parameters > unmatched[0].parameters);
+}
+
+#[test]
+fn mistakes_are_named() {
+    for (overrides, expected) in [
+        (&["tasks=[]"][..], "`tasks` is empty"),
+        (&["seeds=[1, 1]"], "`seeds` names something twice"),
+        (&["train.steps=0"], "train.steps = 0"),
+        (&["train.stepz=5"], "stepz"),
+        (&["tasks=['kv_recal']"], "kv_recal"),
+        (&["seeds=[1000]"], "sweep.seed = 1000"),
+        (&["nonsense"], "section.key=value"),
+        (&["out.x=1"], "`out` is no section"),
+    ] {
+        let error = config(overrides).unwrap_err();
+        assert_eq!(exit::code(&error), 2, "{error:#}");
+        assert!(format!("{error:#}").contains(expected), "{overrides:?}: {error:#}");
+    }
+    for (overrides, expected) in [
+        (&["models=['atmp']"][..], "did you mean `atpm`?"),
+        (&["variants.wide.mpl=3"], "`mlp`"),
+        (&["model.d_model=0"], "d_model"),
+        (&["variants.wide.layers=9"], "cannot be matched"),
+    ] {
+        let error = entries(&config(overrides).unwrap()).unwrap_err();
+        assert_eq!(exit::code(&error), 2, "{error:#}");
+        assert!(format!("{error:#}").contains(expected), "{overrides:?}: {error:#}");
+    }
+}
+
+#[test]
+fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = format!("out={}", folder.path().display());
+    let settings = config(&[&out]).unwrap();
+    let stop = StopFlag::default();
+    stop.raise(2);
+    let error = protocol::run(&settings, &stop).unwrap_err();
+    assert_eq!(exit::code(&error), 130, "{error:#}");
+
+    let go = |overrides: &[&str]| {
+        let all = [&[out.as_str()], overrides].concat();
+        protocol::run(&config(&all).unwrap(), &StopFlag::default())
+    };
+    let first = go(&["jobs=1"]).unwrap();
+    let trials = folder.path().join("trials");
+    let files = || {
+        let mut files: Vec<_> = std::fs::read_dir(&trials)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| (std::fs::metadata(&path).unwrap().modified().unwrap(), path))
+            .collect();
+        files.sort();
+        files
+    };
+    let before = files();
+    // Two rates a model in the sweep, then two tasks.
+    assert_eq!((before.len(), first.outcomes.len()), (5 * 2 + 5 * 2, 10));
+
+    // One result lost: it alone is made again, and comes out the same, whatever runs beside it.
+    std::fs::remove_file(trials.join("copy-lstm-0.json")).unwrap();
+    let second = go(&["jobs=2"]).unwrap();
+    let same = |a: &protocol::Findings, b: &protocol::Findings| {
+        a.outcomes
+            .iter()
+            .zip(&b.outcomes)
+            .all(|(a, b)| (a.task, &a.model, &a.losses, a.scores) == (b.task, &b.model, &b.losses, b.scores))
+    };
+    assert!(same(&first, &second));
+    assert_eq!(files().iter().filter(|file| !before.contains(file)).count(), 1);
+
+    let error = go(&["optimizer.weight_decay=0.5"]).unwrap_err();
+    assert_eq!(exit::code(&error), 2, "{error:#}");
+    assert!(format!("{error:#}").contains("other settings"), "{error:#}");
+
+    let model = &first.models[0];
+    let best = model.sweep.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+    assert_eq!((model.sweep.len(), model.lr), (2, best.0));
+    let table = Table::of(first);
+    let markdown = table.markdown();
+    assert_eq!(table.rows.len(), 2 * 5 * 3);
+    for line in ["| task | atpm | gdn | transformer | lstm | wide |", "Exact match, %, Stress", "| mean |"] {
+        assert!(markdown.contains(line), "{markdown}");
+    }
+    let json = serde_json::to_value(&table).unwrap();
+    assert!(json["rows"][0]["exact_match"]["mean"].is_f64() && json["models"][4]["name"] == "wide");
+}
+
+#[test]
+fn the_documentation_names_every_key() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/suite.md")).unwrap();
+    let toml = toml::Table::try_from(config(&[]).unwrap()).unwrap();
+    for (key, value) in &toml {
+        assert!(page.contains(&format!("`{key}`")) || page.contains(&format!("`{key}.")), "{key}");
+        if let (toml::Value::Table(section), true) =
+            (value, ["train", "sweep", "eval"].contains(&key.as_str()))
+        {
+            for name in section.keys() {
+                assert!(page.contains(&format!("`{key}.{name}`")), "{key}.{name}");
+            }
+        }
+    }
+}

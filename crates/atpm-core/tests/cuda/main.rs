@@ -22,9 +22,6 @@ use candle_core::{DType, Device, Tensor};
 /// An output and its name; gradients begin with `d` and have a gradient's tolerance.
 type Named = (&'static str, Tensor);
 
-/// Whether a device has tensors without elements: for one on a GPU candle asks the driver for no bytes, which is refused.
-const EMPTY_TENSORS: bool = cfg!(not(feature = "cuda"));
-
 thread_local! {
     /// Where [`put`] puts tensors: on the GPU inside [`on_kernels`] of a GPU build.
     static PLACE: RefCell<Device> = const { RefCell::new(Device::Cpu) };
@@ -57,6 +54,12 @@ fn on_kernels<R>(op: impl FnOnce() -> R) -> (R, Option<Vec<&'static str>>) {
     let result = op();
     PLACE.replace(before);
     (result, None)
+}
+
+/// Whether there are tensors without elements: for one on a GPU candle asks the driver for no bytes, which is refused.
+fn has_empty_tensors() -> bool {
+    let ((), launched) = on_kernels(|| ());
+    launched.is_some()
 }
 
 /// Runs `op` on the CPU and on kernels, which must be these in this order, and compares what it returns. Inputs are

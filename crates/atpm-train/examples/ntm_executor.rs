@@ -13,6 +13,7 @@ use std::io::Write;
 use std::path::Path;
 
 use atpm_model::ntm::Executor;
+use atpm_train::run::folder::Resume;
 use atpm_train::suite::ntm::settings::Settings;
 use atpm_train::suite::ntm::{model, train};
 use atpm_train::training::signals::StopFlag;
@@ -59,7 +60,7 @@ fn notebook(folder: &Path) -> anyhow::Result<Executor> {
     ];
     let mut settings = Settings::load(Some("copy"), None, &keys.map(String::from))?;
     settings.run_dir = folder.join("run");
-    train::train(&settings, false, &StopFlag::default())?;
+    train::train(&settings, &Resume::Never, &StopFlag::default())?;
     let (machine, _) = model::open(&settings.run_dir)?;
     Ok(Executor::new(machine)?)
 }

@@ -40,16 +40,24 @@ impl From<Option<&str>> for Resume {
 /// # Errors
 /// A folder with checkpoints and no wish to resume, a checkpoint that is missing or damaged.
 pub fn starting_point(run: &Run, resume: &Resume) -> anyhow::Result<Option<Loaded>> {
+    starting_point_in(run.run_dir(), resume)
+}
+
+/// [`starting_point`] for a run of any kind.
+///
+/// # Errors
+/// As [`starting_point`].
+pub fn starting_point_in(run_dir: &Path, resume: &Resume) -> anyhow::Result<Option<Loaded>> {
     let path = match resume {
         Resume::Never => {
-            refuse_checkpoints(run.run_dir())?;
+            refuse_checkpoints(run_dir)?;
             None
         }
-        Resume::Auto => latest(run.run_dir())?,
+        Resume::Auto => latest(run_dir)?,
         Resume::From(path) => Some(named(path)?),
     };
     let Some(path) = path else {
-        tracing::info!("fresh start in {}", run.run_dir().display());
+        tracing::info!("fresh start in {}", run_dir.display());
         return Ok(None);
     };
     let loaded = checkpoint::load(&path)?;

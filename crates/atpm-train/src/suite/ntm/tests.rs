@@ -12,6 +12,7 @@ use super::trainer::Trainer;
 use super::{eval, inspect, model, train};
 use crate::checkpoint;
 use crate::run::exit;
+use crate::run::folder::Resume;
 use crate::training::signals::StopFlag;
 
 fn load(task: Option<&str>, set: &[&str]) -> anyhow::Result<Settings> {
@@ -88,7 +89,7 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
     let stop = StopFlag::default();
-    let all = train::train(&small(&whole, &[]), false, &stop).unwrap();
+    let all = train::train(&small(&whole, &[]), &Resume::Never, &stop).unwrap();
     let settings = small(&parts, &[]);
     let mut first = Trainer::new(&settings).unwrap();
     std::fs::create_dir_all(&parts).unwrap();
@@ -96,9 +97,9 @@ fn a_resumed_run_is_the_uninterrupted_one() {
         first.train_step().unwrap();
     }
     first.save(&parts).unwrap();
-    let error = train::train(&settings, false, &stop).unwrap_err();
+    let error = train::train(&settings, &Resume::Never, &stop).unwrap_err();
     assert!(exit::code(&error) == 2 && error.to_string().contains("--resume"), "{error:#}");
-    let rest = train::train(&settings, true, &stop).unwrap();
+    let rest = train::train(&settings, &Resume::Auto, &stop).unwrap();
     assert_eq!((rest.test, rest.steps), (all.test, 6));
     let bits = |run: &Path| std::fs::read(run.join("checkpoints/step-00000006/model.safetensors")).unwrap();
     assert_eq!(bits(&whole), bits(&parts), "the same parameters to the bit");
@@ -107,7 +108,11 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     assert_eq!(lines.lines().count(), 6);
 
     let other = small(&parts, &["seed=1"]);
-    assert_eq!(exit::code(&train::train(&other, true, &stop).unwrap_err()), 2, "another seed is another run");
+    assert_eq!(
+        exit::code(&train::train(&other, &Resume::Auto, &stop).unwrap_err()),
+        2,
+        "another seed is another run"
+    );
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn a_signal_saves_and_stops() {
     let folder = tempfile::tempdir().unwrap();
     let stop = StopFlag::default();
     stop.raise(15);
-    let error = train::train(&small(folder.path(), &[]), false, &stop).unwrap_err();
+    let error = train::train(&small(folder.path(), &[]), &Resume::Never, &stop).unwrap_err();
     assert_eq!(exit::code(&error), 143);
     assert!(checkpoint::find_latest(folder.path()).unwrap().path.is_some());
 }
@@ -130,7 +135,7 @@ fn a_small_machine_learns_to_copy_and_its_heads_show_it() {
     (settings.model.hidden, settings.model.slots, settings.model.width) = (64, 16, 16);
     (settings.train.steps, settings.train.least, settings.train.most) = (1000, 3, 5);
     (settings.eval.every, settings.eval.batches) = (0, 4);
-    let results = train::train(&settings, false, &StopFlag::default()).unwrap();
+    let results = train::train(&settings, &Resume::Never, &StopFlag::default()).unwrap();
     assert!(results.test.bit_accuracy >= 0.98, "{:?}", results.test);
 
     let out = Some(folder.path().join("curve.svg"));

@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use super::settings::Settings;
 use super::trainer::{Accuracy, Record, Trainer};
-use crate::checkpoint::{self, Loaded};
 use crate::report::jsonl::{METRICS, keep_up_to};
 use crate::report::output;
-use crate::run::exit::{Interrupted, user};
+use crate::run::exit::Interrupted;
+use crate::run::folder::Resume;
 use crate::run::{folder, logging, threads};
 use crate::training::signals::StopFlag;
 
@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   atpm-train suite ntm train --task copy
   atpm-train suite ntm train --task priority_sort --set train.steps=20000 --set model.read_heads=4
-  atpm-train suite ntm train --config runs/ntm-copy/config.toml --resume
+  atpm-train suite ntm train --config runs/ntm-copy/config.toml --resume auto
 
 Tasks: copy, repeat_copy, associative_recall, priority_sort. docs/ntm.md describes them and lists every key. The run
 folder (runs/ntm-TASK, or run_dir) gets config.toml, metrics.jsonl (atpm-train plot reads it), checkpoints and results.json.";
@@ -43,9 +43,10 @@ pub struct Args {
     /// Override one key, such as `--set train.lr=3e-4`; may be repeated, the last one wins.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Go on from the run folder's newest complete checkpoint, if there is one.
-    #[arg(long)]
-    pub resume: bool,
+    /// Go on from a checkpoint: `auto` takes the newest complete one of the run folder (or starts afresh), `never` refuses
+    /// a run folder that has checkpoints, a path names a run folder or one checkpoint.
+    #[arg(long, value_name = "auto|never|PATH")]
+    pub resume: Option<String>,
     /// Print results.json on standard output at the end.
     #[arg(long)]
     pub json: bool,
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let settings = Settings::load(args.task.as_deref(), args.config.as_deref(), &args.set)?;
     logging::warn_if_unoptimised();
     threads::build_pool(settings.threads)?;
-    let results = train(&settings, args.resume, &StopFlag::on_signals()?)?;
+    let results = train(&settings, &Resume::from(args.resume.as_deref()), &StopFlag::on_signals()?)?;
     if args.json {
         return output::json(&results);
     }
@@ -91,8 +92,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn train(settings: &Settings, resume: bool, stop: &StopFlag) -> anyhow::Result<Results> {
-    let start = start(settings, resume)?;
+pub fn train(settings: &Settings, resume: &Resume, stop: &StopFlag) -> anyhow::Result<Results> {
+    let start = folder::starting_point_in(&settings.run_dir, resume)?;
     let mut trainer = match &start {
         Some(loaded) => Trainer::resume(settings, loaded)?,
         None => Trainer::new(settings)?,
@@ -102,6 +103,9 @@ pub fn train(settings: &Settings, resume: bool, stop: &StopFlag) -> anyhow::Resu
     std::fs::write(&config, settings.to_toml()?)
         .with_context(|| format!("cannot write {}", config.display()))?;
     let mut resumed_from = start.map(|loaded| loaded.state.step);
+    if let Some(step) = resumed_from {
+        folder::set_aside_newer(&settings.run_dir, step)?;
+    }
     let mut metrics = metrics(&settings.run_dir, resumed_from)?;
     tracing::info!(
         "{}, seed {}: {} parameters, {} steps",
@@ -158,28 +162,6 @@ pub fn train(settings: &Settings, resume: bool, stop: &StopFlag) -> anyhow::Resu
     std::fs::write(&path, serde_json::to_vec_pretty(&results)?)
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(results)
-}
-
-/// The checkpoint to go on from.
-fn start(settings: &Settings, resume: bool) -> anyhow::Result<Option<Loaded>> {
-    let latest = checkpoint::find_latest(&settings.run_dir)?;
-    for (path, reason) in &latest.passed_over {
-        tracing::warn!("{} is not complete and is passed over: {reason}", path.display());
-    }
-    match latest.path {
-        Some(path) if resume => Ok(Some(checkpoint::load(&path)?)),
-        Some(path) => Err(user(format!(
-            "{} holds checkpoints ({}); go on with --resume, or choose another run_dir",
-            settings.run_dir.display(),
-            path.display()
-        ))),
-        None => {
-            if resume {
-                tracing::info!("{} has no checkpoint yet: a fresh start", settings.run_dir.display());
-            }
-            Ok(None)
-        }
-    }
 }
 
 fn metrics(run_dir: &Path, resumed_from: Option<u64>) -> anyhow::Result<File> {

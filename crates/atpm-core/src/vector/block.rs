@@ -49,18 +49,11 @@ impl pulp::WithSimd for Product<'_, '_> {
     }
 }
 
-/// The same value without vectors, for columns from `first` on: f64, other machines, and the twin
-/// that the kernel is tested against.
+/// The same value without vectors: f64, other machines, and the twin that the kernel is tested against.
 #[inline(always)]
-pub(super) fn product_plain<T: Real>(
-    c: &mut MatMut<'_, T>,
-    first: usize,
-    keep: T,
-    a: Mat<'_, T>,
-    b: Mat<'_, T>,
-) {
+pub(super) fn product_plain<T: Real>(c: &mut MatMut<'_, T>, keep: T, a: Mat<'_, T>, b: Mat<'_, T>) {
     for row in 0..c.rows {
-        for column in first..c.columns {
+        for column in 0..c.columns {
             let mut sum = T::zero();
             for k in 0..a.columns {
                 let a = a.data[row * a.row_stride + k * a.column_stride];
@@ -85,7 +78,7 @@ fn columns<S: Simd>(simd: S, c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>
         column += lanes;
     }
     if column < c.columns {
-        product_plain(c, column, keep, a, b);
+        ragged(simd, c, column, keep, a, b);
     }
 }
 
@@ -158,6 +151,63 @@ fn tile<S: Simd, const M: usize, const N: usize>(
     }
 }
 
+/// The last columns, fewer than a vector's lanes, all rows.
+#[inline(always)]
+fn ragged<S: Simd>(
+    simd: S,
+    c: &mut MatMut<'_, f32>,
+    column: usize,
+    keep: f32,
+    a: Mat<'_, f32>,
+    b: Mat<'_, f32>,
+) {
+    let mut row = 0;
+    while row + TILE_ROWS <= c.rows {
+        ragged_tile::<S, TILE_ROWS>(simd, c, row, column, keep, a, b);
+        row += TILE_ROWS;
+    }
+    while row < c.rows {
+        ragged_tile::<S, 1>(simd, c, row, column, keep, a, b);
+        row += 1;
+    }
+}
+
+/// `M` rows of them.
+#[inline(always)]
+fn ragged_tile<S: Simd, const M: usize>(
+    simd: S,
+    c: &mut MatMut<'_, f32>,
+    row: usize,
+    column: usize,
+    keep: f32,
+    a: Mat<'_, f32>,
+    b: Mat<'_, f32>,
+) {
+    let mask = simd.mask_between_m32s(0, (c.columns - column) as u32);
+    let mut sums = [simd.splat_f32s(0.0); M];
+    // SAFETY: as in `tile`; lanes past the last column are neither read nor written.
+    unsafe {
+        let a_start = a.data.as_ptr().add(row * a.row_stride);
+        for k in 0..a.columns {
+            let b_row = simd.mask_load_ptr_f32s(mask, b.data.as_ptr().add(k * b.row_stride + column));
+            let a_column = a_start.add(k * a.column_stride);
+            for (m, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.mul_add_f32s(simd.splat_f32s(*a_column.add(m * a.row_stride)), b_row, *sum);
+            }
+        }
+        let kept = simd.splat_f32s(keep);
+        for (m, &sum) in sums.iter().enumerate() {
+            let out = c.data.as_mut_ptr().add((row + m) * c.row_stride + column);
+            let value = if keep == 0.0 {
+                sum
+            } else {
+                simd.mul_add_f32s(kept, simd.mask_load_ptr_f32s(mask, out), sum)
+            };
+            simd.mask_store_ptr_f32s(mask, out, value);
+        }
+    }
+}
+
 /// `out [columns, rows]` ← the transpose of `matrix [rows, columns]`, both dense.
 #[inline(always)]
 pub fn transpose<T: Copy>(matrix: &[T], rows: usize, columns: usize, out: &mut [T]) {
@@ -201,7 +251,7 @@ mod tests {
                     let (mut got, mut want) = (start.clone(), start);
                     product(MatMut::rows(&mut got, rows, columns, columns + 2), keep, a, b);
                     let mut twin = MatMut::rows(&mut want, rows, columns, columns + 2);
-                    product_plain(&mut twin, 0, keep, a, b);
+                    product_plain(&mut twin, keep, a, b);
                     assert_eq!(got, want, "{rows}×{columns}, k {inner}");
                 }
             }

@@ -98,7 +98,7 @@ impl Real for f64 {
         matrix::general(c, keep, a, b);
     }
     fn block_product(c: &mut MatMut<'_, Self>, keep: Self, a: Mat<'_, Self>, b: Mat<'_, Self>) {
-        block::product_plain(c, 0, keep, a, b);
+        block::product_plain(c, keep, a, b);
     }
 }
 

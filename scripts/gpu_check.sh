@@ -63,17 +63,25 @@ doctor() {
 # The test binary's summary comes last, after the failures if there are any.
 launch_tests() { timeout "$LEFT" bin/cuda-tests "$@" | grep -v '^$'; return "${PIPESTATUS[0]}"; }
 
-run() { # device, run folder
-  timeout "$LEFT" $train --config configs/debug.toml --set device="$1" --set run_dir="$2" --set train.steps="$steps" \
-    --set schedule.warmup=5 --set eval.every="$steps" --set checkpoint.every="$steps" --json >"$2.json"
+run() { # device, run folder, more settings
+  local device=$1 folder=$2
+  shift 2
+  timeout "$LEFT" $train --config configs/debug.toml --set device="$device" --set run_dir="$folder" --set train.steps="$steps" \
+    --set schedule.warmup=5 --set eval.every="$steps" --set checkpoint.every="$steps" "$@" --json >"$folder.json"
 }
 losses() { sed -nE 's/.*"step":([0-9]+).*"loss":([-+0-9.eE]+).*/\1 \2/p; t; s/.*"loss":([-+0-9.eE]+).*"step":([0-9]+).*/\2 \1/p' "$1/metrics.jsonl"; }
-cuda_as_cpu() {
-  run cpu "$out/cpu" && run "$device" "$out/cuda" || return
-  paste -d ' ' <(losses "$out/cpu") <(losses "$out/cuda") | awk -v most="$tolerance" -v steps="$steps" '
+near() { # run, run, largest relative difference of a step's loss
+  paste -d ' ' <(losses "$1") <(losses "$2") | awk -v most="$3" -v steps="$steps" '
     { if ($1 != $3 || NF != 4) broken = 1; d = ($4 - $2) / $2; if (d < 0) d = -d; if (!(d <= worst)) worst = d }
     END { printf "%d steps, largest relative difference of a loss %.2e (at most %s), last loss %s\n", NR, worst, most, $4
           exit broken || NR != steps || !(worst <= most) }'
+}
+cuda_as_cpu() { run cpu "$out/cpu" && run "$device" "$out/cuda" && near "$out/cpu" "$out/cuda" "$tolerance"; }
+# Activations in bf16: twice the same, and near the f32 run.
+in_bf16() {
+  run "$device" "$out/bf16" --set train.dtype=bf16 && run "$device" "$out/bf16-again" --set train.dtype=bf16 || return
+  diff <(losses "$out/bf16") <(losses "$out/bf16-again") >/dev/null || { echo "losses of two runs differ"; return 1; }
+  near "$out/cuda" "$out/bf16" 2e-2
 }
 twice_the_same() {
   run "$device" "$out/again" || return
@@ -142,6 +150,7 @@ check "ops CUDA = CPU" launch_tests ${TESTS:-} --skip golden::
 if [ "${LARGE:-1}" = 1 ]; then check "long and wide shapes" launch_tests large:: --ignored; else missing "long and wide shapes" "LARGE=0"; fi
 check "training CUDA = CPU" cuda_as_cpu
 check "two CUDA runs" twice_the_same
+check "training in bf16" in_bf16
 check "resume" resume_exact
 check "evaluation CUDA = CPU" evaluation
 if [ "$timed" -gt 0 ]; then

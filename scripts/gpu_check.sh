@@ -13,6 +13,7 @@
 #   TIMED      12       steps of configs/200m.toml, to be timed (0: not)
 #   TIMED_ROWS 32       their rows, at once
 #   TIMED_TOKENS 2048   tokens of a row
+#   BENCH      1        a step and decoding, timed (0: not)
 #   LIMIT      420      seconds for everything; what begins later is left out and counts as failed
 #   TESTS      empty    a filter for the launch tests
 set -uo pipefail
@@ -164,7 +165,9 @@ else
   missing "200m.toml" "TIMED=0"
 fi
 for bench in step ops decode; do
-  if $train bench $bench --help | grep -q -- --device; then
+  if [ "${BENCH:-1}" = 0 ]; then
+    missing "bench $bench" "BENCH=0"
+  elif $train bench $bench --help | grep -q -- --device; then
     check "bench $bench" timeout 60 $train bench $bench --device "$device"
   else
     missing "bench $bench" "the command runs on the CPU only"

@@ -13,16 +13,6 @@ const THREADS: i32 = 256;
 const ELEMENTS_PER_BLOCK: usize = 2048;
 
 impl Stream {
-    /// The elements of an f32 or bf16 tensor, rounded to bf16.
-    pub(crate) fn read_rounded(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<bf16>> {
-        self.read_as(op, tensor)
-    }
-
-    /// The elements of an f32 or bf16 tensor, in f32.
-    pub(crate) fn read_widened(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<f32>> {
-        self.read_as(op, tensor)
-    }
-
     /// The elements of an f32 or bf16 tensor, in `T`.
     pub(crate) fn read_as<T: Activation>(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<T>> {
         if tensor.dtype() == T::DTYPE {

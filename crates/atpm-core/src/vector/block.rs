@@ -70,21 +70,21 @@ fn columns<S: Simd>(simd: S, c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>
     let lanes = S::F32_LANES;
     let mut column = 0;
     while column + 2 * lanes <= c.columns {
-        rows::<S, 2>(simd, c, column, keep, a, b);
+        rows::<S, 2, false>(simd, c, column, keep, a, b);
         column += 2 * lanes;
     }
     if column + lanes <= c.columns {
-        rows::<S, 1>(simd, c, column, keep, a, b);
+        rows::<S, 1, false>(simd, c, column, keep, a, b);
         column += lanes;
     }
     if column < c.columns {
-        ragged(simd, c, column, keep, a, b);
+        rows::<S, 1, true>(simd, c, column, keep, a, b);
     }
 }
 
-/// `N` vectors of columns, all rows.
+/// `N` vectors of columns, all rows; `RAGGED`: one vector, of which only the lanes up to the last column count.
 #[inline(always)]
-fn rows<S: Simd, const N: usize>(
+fn rows<S: Simd, const N: usize, const RAGGED: bool>(
     simd: S,
     c: &mut MatMut<'_, f32>,
     column: usize,
@@ -94,22 +94,22 @@ fn rows<S: Simd, const N: usize>(
 ) {
     let mut row = 0;
     while row + TILE_ROWS <= c.rows {
-        tile::<S, TILE_ROWS, N>(simd, c, row, column, keep, a, b);
+        tile::<S, TILE_ROWS, N, RAGGED>(simd, c, row, column, keep, a, b);
         row += TILE_ROWS;
     }
     match c.rows - row {
-        5 => tile::<S, 5, N>(simd, c, row, column, keep, a, b),
-        4 => tile::<S, 4, N>(simd, c, row, column, keep, a, b),
-        3 => tile::<S, 3, N>(simd, c, row, column, keep, a, b),
-        2 => tile::<S, 2, N>(simd, c, row, column, keep, a, b),
-        1 => tile::<S, 1, N>(simd, c, row, column, keep, a, b),
+        5 => tile::<S, 5, N, RAGGED>(simd, c, row, column, keep, a, b),
+        4 => tile::<S, 4, N, RAGGED>(simd, c, row, column, keep, a, b),
+        3 => tile::<S, 3, N, RAGGED>(simd, c, row, column, keep, a, b),
+        2 => tile::<S, 2, N, RAGGED>(simd, c, row, column, keep, a, b),
+        1 => tile::<S, 1, N, RAGGED>(simd, c, row, column, keep, a, b),
         _ => {}
     }
 }
 
 /// `M` rows by `N` vectors of `C` from `(row, column)` on.
 #[inline(always)]
-fn tile<S: Simd, const M: usize, const N: usize>(
+fn tile<S: Simd, const M: usize, const N: usize, const RAGGED: bool>(
     simd: S,
     c: &mut MatMut<'_, f32>,
     row: usize,
@@ -119,16 +119,21 @@ fn tile<S: Simd, const M: usize, const N: usize>(
     b: Mat<'_, f32>,
 ) {
     let mut sums = [[simd.splat_f32s(0.0); N]; M];
+    let lanes = S::F32_LANES;
+    let mask = simd.mask_between_m32s(0, if RAGGED { c.columns - column } else { lanes } as u32);
     // SAFETY: the views were checked against their slices when they were made: `A` holds `(i, k)` for
     // all `i < c.rows` and `k < a.columns`, `B` and `C` hold their rows up to `c.columns`. The callers
-    // keep `row + M ≤ c.rows` and `column + N·lanes ≤ c.columns`. Vectors are read and written
-    // unaligned, and f32 vectors are plain data.
+    // keep `row + M ≤ c.rows` and `column + N·lanes ≤ c.columns`, or read and write no lane past the last
+    // column. Vectors are read and written unaligned, and f32 vectors are plain data.
     unsafe {
+        let read = |at: *const f32| {
+            if RAGGED { simd.mask_load_ptr_f32s(mask, at) } else { at.cast::<S::f32s>().read_unaligned() }
+        };
         let a_start = a.data.as_ptr().add(row * a.row_stride);
         let b_start = b.data.as_ptr().add(column);
         for k in 0..a.columns {
-            let b_row = b_start.add(k * b.row_stride).cast::<S::f32s>();
-            let b_row: [S::f32s; N] = std::array::from_fn(|n| b_row.add(n).read_unaligned());
+            let b_row = b_start.add(k * b.row_stride);
+            let b_row: [S::f32s; N] = std::array::from_fn(|n| read(b_row.add(n * lanes)));
             let a_column = a_start.add(k * a.column_stride);
             for (m, sums) in sums.iter_mut().enumerate() {
                 let a = simd.splat_f32s(*a_column.add(m * a.row_stride));
@@ -140,70 +145,16 @@ fn tile<S: Simd, const M: usize, const N: usize>(
         let c_start = c.data.as_mut_ptr().add(row * c.row_stride + column);
         let kept = simd.splat_f32s(keep);
         for (m, sums) in sums.iter().enumerate() {
-            let c_row = c_start.add(m * c.row_stride).cast::<S::f32s>();
+            let c_row = c_start.add(m * c.row_stride);
             for (n, &sum) in sums.iter().enumerate() {
-                let out = c_row.add(n);
-                let value =
-                    if keep == 0.0 { sum } else { simd.mul_add_f32s(kept, out.read_unaligned(), sum) };
-                out.write_unaligned(value);
+                let out = c_row.add(n * lanes);
+                let value = if keep == 0.0 { sum } else { simd.mul_add_f32s(kept, read(out), sum) };
+                if RAGGED {
+                    simd.mask_store_ptr_f32s(mask, out, value);
+                } else {
+                    out.cast::<S::f32s>().write_unaligned(value);
+                }
             }
-        }
-    }
-}
-
-/// The last columns, fewer than a vector's lanes, all rows.
-#[inline(always)]
-fn ragged<S: Simd>(
-    simd: S,
-    c: &mut MatMut<'_, f32>,
-    column: usize,
-    keep: f32,
-    a: Mat<'_, f32>,
-    b: Mat<'_, f32>,
-) {
-    let mut row = 0;
-    while row + TILE_ROWS <= c.rows {
-        ragged_tile::<S, TILE_ROWS>(simd, c, row, column, keep, a, b);
-        row += TILE_ROWS;
-    }
-    while row < c.rows {
-        ragged_tile::<S, 1>(simd, c, row, column, keep, a, b);
-        row += 1;
-    }
-}
-
-/// `M` rows of them.
-#[inline(always)]
-fn ragged_tile<S: Simd, const M: usize>(
-    simd: S,
-    c: &mut MatMut<'_, f32>,
-    row: usize,
-    column: usize,
-    keep: f32,
-    a: Mat<'_, f32>,
-    b: Mat<'_, f32>,
-) {
-    let mask = simd.mask_between_m32s(0, (c.columns - column) as u32);
-    let mut sums = [simd.splat_f32s(0.0); M];
-    // SAFETY: as in `tile`; lanes past the last column are neither read nor written.
-    unsafe {
-        let a_start = a.data.as_ptr().add(row * a.row_stride);
-        for k in 0..a.columns {
-            let b_row = simd.mask_load_ptr_f32s(mask, b.data.as_ptr().add(k * b.row_stride + column));
-            let a_column = a_start.add(k * a.column_stride);
-            for (m, sum) in sums.iter_mut().enumerate() {
-                *sum = simd.mul_add_f32s(simd.splat_f32s(*a_column.add(m * a.row_stride)), b_row, *sum);
-            }
-        }
-        let kept = simd.splat_f32s(keep);
-        for (m, &sum) in sums.iter().enumerate() {
-            let out = c.data.as_mut_ptr().add((row + m) * c.row_stride + column);
-            let value = if keep == 0.0 {
-                sum
-            } else {
-                simd.mul_add_f32s(kept, simd.mask_load_ptr_f32s(mask, out), sum)
-            };
-            simd.mask_store_ptr_f32s(mask, out, value);
         }
     }
 }

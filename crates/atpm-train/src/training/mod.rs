@@ -11,7 +11,7 @@ pub mod schedule;
 pub mod session;
 pub mod setup;
 pub mod signals;
-mod step;
+pub(crate) mod step;
 #[cfg(test)]
 mod tests;
 pub mod trainer;

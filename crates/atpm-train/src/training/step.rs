@@ -3,7 +3,8 @@
 use anyhow::bail;
 use atpm_core::optim::adamw;
 use atpm_data::Batch;
-use atpm_model::zero_gradients;
+use atpm_model::{Parameter, zero_gradients};
+use candle_core::Tensor;
 
 use super::inputs::{Inputs, target_tokens};
 use super::schedule::learning_rate;
@@ -103,11 +104,7 @@ impl Trainer {
             grad_scale,
             step: self.counters.updates,
         };
-        let members = self.parameters.iter().zip(&self.m).zip(&self.v).map(|((parameter, m), v)| {
-            let (gradient, decays) = (&parameter.gradient, parameter.decay);
-            adamw::Member { parameter: &parameter.value, m, v, gradient, decays }
-        });
-        Ok(adamw::update_all(&config, &members.collect::<Vec<_>>())?)
+        Ok(adamw::update_all(&config, &members(&self.parameters, &self.m, &self.v))?)
     }
 
     fn skip(&mut self, mut record: Record, reason: Skip) -> Record {
@@ -149,14 +146,27 @@ impl Trainer {
 }
 
 /// `√Σ g²` over all gradients, in f64 and in a fixed order.
-fn global_norm(gradients: &[&candle_core::Tensor]) -> anyhow::Result<f64> {
+fn global_norm(gradients: &[&Tensor]) -> anyhow::Result<f64> {
     if gradients.is_empty() {
         bail!("the model has no parameters, so there is no gradient norm");
     }
     Ok(adamw::squared_norm_of_all(gradients)?.sqrt())
 }
 
+/// Parameters with their moments, for an update of all of them.
+pub(crate) fn members<'a>(
+    parameters: &'a [Parameter],
+    m: &'a [Tensor],
+    v: &'a [Tensor],
+) -> Vec<adamw::Member<'a>> {
+    let member = |((parameter, m), v): ((&'a Parameter, &'a Tensor), &'a Tensor)| {
+        let (gradient, decays) = (&parameter.gradient, parameter.decay);
+        adamw::Member { parameter: &parameter.value, m, v, gradient, decays }
+    };
+    parameters.iter().zip(m).zip(v).map(member).collect()
+}
+
 /// The factor that brings a gradient of this norm down to `clip` (0 = no clipping).
-fn clip_scale(norm: f64, clip: f64) -> f64 {
+pub(crate) fn clip_scale(norm: f64, clip: f64) -> f64 {
     if clip > 0.0 && norm > clip { clip / norm } else { 1.0 }
 }

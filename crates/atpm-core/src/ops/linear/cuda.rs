@@ -20,11 +20,11 @@ pub(super) fn forward(
     precision: Precision,
 ) -> Result<Tensor> {
     if x.dtype() == DType::BF16 && precision == Precision::Bf16 {
-        let (x_buffer, weight) = (stream.read_rounded(OP, x)?, stream.read_rounded(OP, weight)?);
+        let (x_buffer, weight) = (stream.read::<bf16>(OP, x)?, stream.read_as::<bf16>(OP, weight)?);
         let factors = [Operand::of(&x_buffer), Operand::of(&weight).t()];
         return output::<bf16>(stream, sizes, x, factors, precision);
     }
-    let (x_buffer, weight) = (stream.read_widened(OP, x)?, stream.read::<f32>(OP, weight)?);
+    let (x_buffer, weight) = (stream.read_as::<f32>(OP, x)?, stream.read::<f32>(OP, weight)?);
     output::<f32>(stream, sizes, x, [Operand::of(&x_buffer), Operand::of(&weight).t()], precision)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use atpm_core::Segments;
 use atpm_core::optim::adamw;
 use atpm_data::synthetic::Split;
@@ -18,6 +18,7 @@ use crate::checkpoint::{self, Contents, Loaded, TrainState};
 use crate::run::config::{Schedule, ScheduleKind};
 use crate::run::exit::user;
 use crate::training::schedule::learning_rate;
+use crate::training::step::{clip_scale, members};
 
 /// Decays of AdamW's moments, and what is added to the root of the second.
 const BETAS: (f64, f64) = (0.9, 0.999);
@@ -168,7 +169,7 @@ impl Trainer {
             );
         }
         let lr = rate(&self.settings, number);
-        self.update(lr, if train.clip > 0.0 && norm > train.clip { train.clip / norm } else { 1.0 })?;
+        self.update(lr, clip_scale(norm, train.clip))?;
         self.step = number;
         self.inputs += (batch.rows * batch.steps) as u64;
         self.answer_bits += score.bits;
@@ -186,28 +187,21 @@ impl Trainer {
     }
 
     fn gradient_norm(&self) -> anyhow::Result<f64> {
-        let mut sum = 0.0;
-        for parameter in &self.parameters {
-            sum += adamw::squared_norm(&parameter.gradient)?;
-        }
-        Ok(sum.sqrt())
+        let gradients: Vec<_> = self.parameters.iter().map(|parameter| &parameter.gradient).collect();
+        Ok(adamw::squared_norm_of_all(&gradients)?.sqrt())
     }
 
     fn update(&self, lr: f64, grad_scale: f64) -> anyhow::Result<()> {
-        for ((parameter, m), v) in self.parameters.iter().zip(&self.m).zip(&self.v) {
-            let config = adamw::Config {
-                lr,
-                beta1: BETAS.0,
-                beta2: BETAS.1,
-                eps: EPS,
-                weight_decay: if parameter.decay { self.settings.train.weight_decay } else { 0.0 },
-                grad_scale,
-                step: self.step + 1,
-            };
-            adamw::update(&config, &parameter.value, m, v, &parameter.gradient)
-                .with_context(|| format!("cannot update `{}`", parameter.name))?;
-        }
-        Ok(())
+        let config = adamw::Config {
+            lr,
+            beta1: BETAS.0,
+            beta2: BETAS.1,
+            eps: EPS,
+            weight_decay: self.settings.train.weight_decay,
+            grad_scale,
+            step: self.step + 1,
+        };
+        Ok(adamw::update_all(&config, &members(&self.parameters, &self.m, &self.v))?)
     }
 
     /// Scores the machine as it is now on a split, at the full sizes of training.

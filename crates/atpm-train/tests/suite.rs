@@ -18,6 +18,6 @@ fn atpm_learns_key_value_recall() {
     let scores = outcome.scores.unwrap();
     let curve: Vec<f64> = outcome.curve.iter().map(|point| point.cross_entropy).collect();
     assert!(scores.iid.exact_match >= 0.95, "{scores:?}; validation {curve:?}");
-    // One answer a sample: exact match and token accuracy are one number.
-    assert_eq!(scores.iid.exact_match, scores.iid.token_accuracy);
+    // Exact match wants four answers right, token accuracy one.
+    assert!(scores.stress.exact_match < scores.stress.token_accuracy, "{scores:?}");
 }

@@ -1,17 +1,18 @@
 //! Key → value: pairs are told, one key is asked for.
 //!
-//! Line: `kv_recall`, for each pair `k v`, then `? k =`. Keys differ, values may repeat; every pair is as likely to
-//! be asked for.
+//! Line: `kv_recall`, for each pair `k v`, then four questions `? k =`. Keys differ, values may repeat; every pair is
+//! as likely to be asked for, and none twice.
 //!
 //! ```text
 //! atpm-train suite show --task kv_recall --split train --seed 11 --count 1
-//! kv_recall k32 v37 k47 v35 k19 v43 k36 v0 k4 v31 ? k47 = [v35]
+//! kv_recall k32 v25 k47 v37 n4 k19 v59 k36 v35 k4 v17 ? k32 = [v25] ? k4 = [v17] ? k19 = [v59] ? k36 = [v35]
 //! ```
 //!
-//! Size: pairs. The loss counts at `=`, for one value. A memory that keeps every pair solves it.
+//! Size: pairs. The loss counts at each `=`, for one value. A memory that keeps every pair solves it.
 
 use super::draw::{Draw, Sizes};
-use super::vocabulary::{ANSWER, N_KEYS, N_VALUES, QUERY, key, value};
+use super::sample::{QUESTIONS, Question};
+use super::vocabulary::{N_KEYS, N_VALUES, key, value};
 use super::{Definition, Sample, Task};
 
 pub(super) const DEFINITION: Definition =
@@ -19,18 +20,17 @@ pub(super) const DEFINITION: Definition =
 
 fn write(draw: &mut Draw, size: usize) -> Sample {
     let keys = draw.distinct(size, N_KEYS);
-    let asked = draw.below(size);
+    let values: Vec<u32> = keys.iter().map(|_| value(draw.below(N_VALUES))).collect();
     let mut line = Vec::new();
-    let mut answer = 0;
-    for (index, &k) in keys.iter().enumerate() {
-        let v = draw.below(N_VALUES);
+    for (&k, &v) in keys.iter().zip(&values) {
         draw.distract(&mut line);
-        line.extend([key(k), value(v)]);
-        if index == asked {
-            answer = value(v);
-        }
+        line.extend([key(k), v]);
     }
     draw.distract(&mut line);
-    line.extend([QUERY, key(keys[asked]), ANSWER]);
-    Sample::generated(Task::KvRecall, &line, &[answer])
+    let asked = draw.distinct(QUESTIONS, size);
+    let questions: Vec<_> = asked
+        .into_iter()
+        .map(|index| Question { words: vec![key(keys[index])], answer: values[index] })
+        .collect();
+    Sample::questions(Task::KvRecall, line, &questions)
 }

@@ -1,17 +1,18 @@
 //! The last write wins: half as many keys as writes, so that some are written again.
 //!
-//! Line: `overwrite`, for each write `k v`, then `? k =`. A write never repeats the value that its key has; only a key
-//! that was written at least twice is asked for.
+//! Line: `overwrite`, for each write `k v`, then up to four questions `? k =`. A write never repeats the value that its
+//! key has; only keys that were written at least twice are asked for, none twice.
 //!
 //! ```text
-//! atpm-train suite show --task overwrite --split train --seed 3 --count 1
-//! overwrite k25 v36 k25 v44 k62 v63 k25 v33 ? k25 = [v33]
+//! atpm-train suite show --task overwrite --split train --seed 0 --count 1
+//! overwrite k16 v49 k4 v33 k4 v12 k16 v18 ? k16 = [v18] ? k4 = [v12]
 //! ```
 //!
-//! Size: writes. The loss counts at `=`, for one value. A memory that replaces what stood at a key solves it.
+//! Size: writes. The loss counts at each `=`, for one value. A memory that replaces what stood at a key solves it.
 
 use super::draw::{Draw, Sizes};
-use super::vocabulary::{ANSWER, N_KEYS, N_VALUES, QUERY, SKIP, UNKNOWN, WRITE, key, value};
+use super::sample::{QUESTIONS, Question};
+use super::vocabulary::{N_KEYS, N_VALUES, SKIP, UNKNOWN, WRITE, key, value};
 use super::{Definition, Sample, Task};
 
 pub(super) const DEFINITION: Definition =
@@ -48,9 +49,13 @@ pub(super) fn rewritten(draw: &mut Draw, task: Task, size: usize) -> Sample {
         line.extend([key(k), value(v)]);
     }
     draw.distract(&mut line);
-    let asked = draw.pick(&rewritten);
-    line.extend([QUERY, key(asked), ANSWER]);
-    Sample::generated(task, &line, &[held[asked].map_or(UNKNOWN, value)])
+    let questions: Vec<_> = draw
+        .distinct(QUESTIONS, rewritten.len())
+        .into_iter()
+        .map(|index| rewritten[index])
+        .map(|k| Question { words: vec![key(k)], answer: held[k].map_or(UNKNOWN, value) })
+        .collect();
+    Sample::questions(task, line, &questions)
 }
 
 /// A value other than `than`.

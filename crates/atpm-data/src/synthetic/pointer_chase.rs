@@ -1,23 +1,24 @@
 //! Keys point to keys; the answer is where a number of hops leads.
 //!
-//! Line: `pointer_chase`, for each link `k k'` (from `k` to `k'`), then `? k`, a `>` for each hop, and `=`. The links
-//! form one ring over all keys of the line and are told in random order. There are always two hops: the links grow
-//! from split to split, the hops do not.
+//! Line: `pointer_chase`, for each link `k k'` (from `k` to `k'`), then four questions `? k`, a `>` for each hop, and
+//! `=`. The links form one ring over all keys of the line and are told in random order. A question has one hop or two,
+//! in every split: the links grow, the hops do not.
 //!
 //! ```text
-//! atpm-train suite show --task pointer_chase --split train --seed 0 --count 1
-//! pointer_chase k43 k41 k14 k43 k41 k2 k2 k14 ? k2 > > = [k43]
+//! atpm-train suite show --task pointer_chase --split train --seed 9 --count 1
+//! pointer_chase k22 k25 k25 k53 k51 k22 n2 k53 k6 k6 k51 ? k22 > > = [k53] ? k6 > > = [k22] ? k51 > = [k22] ? k53 > = [k6]
 //! ```
 //!
-//! Size: links. The loss counts at `=`, for one key. Reading the memory at what was read from it solves it: a layer for
+//! Size: links. The loss counts at each `=`, for one key. Reading the memory at what was read from it solves it: a layer for
 //! each hop, or steps in between.
 
 use super::draw::{Draw, Sizes};
-use super::vocabulary::{ANSWER, MOVE, N_KEYS, QUERY, key};
+use super::sample::{QUESTIONS, Question};
+use super::vocabulary::{MOVE, N_KEYS, key};
 use super::{Definition, Sample, Task};
 
-/// Links to follow.
-const HOPS: usize = 2;
+/// The most links to follow. Questions with fewer are easier, and teach what the others are made of.
+const MOST_HOPS: usize = 2;
 
 pub(super) const DEFINITION: Definition =
     Definition { name: "pointer_chase", unit: "links", sizes: Sizes { least: 4, most: 16 }, write };
@@ -31,9 +32,13 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         line.extend([after(place, 0), after(place, 1)]);
     }
     draw.distract(&mut line);
-    let asked = draw.below(size);
-    line.extend([QUERY, after(asked, 0)]);
-    line.extend([MOVE; HOPS]);
-    line.push(ANSWER);
-    Sample::generated(Task::PointerChase, &line, &[after(asked, HOPS)])
+    let asked = draw.distinct(QUESTIONS, size);
+    let question = |place| {
+        let hops = 1 + draw.below(MOST_HOPS);
+        let mut words = vec![after(place, 0)];
+        words.resize(1 + hops, MOVE);
+        Question { words, answer: after(place, hops) }
+    };
+    let questions: Vec<_> = asked.into_iter().map(question).collect();
+    Sample::questions(Task::PointerChase, line, &questions)
 }

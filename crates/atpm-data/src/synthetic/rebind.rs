@@ -1,20 +1,21 @@
 //! A value moves to another key, and the old key becomes unknown.
 //!
-//! Line: `rebind`, for each binding `k v`, then half as many moves `> k k'` (the value of `k` is from now on that of
-//! `k'`, which had none), then `? k =`. A value may move several times, and a key that lost its value may get another.
-//! Asked for is one time in four a key that lost its value (the answer is `unknown`), two times in four one that got
-//! its value by a move, and one time in four any key with a value.
+//! Line: `rebind`, for each binding `k v`, then a quarter as many moves `> k k'` (the value of `k` is from now on that of
+//! `k'`, which had none), then four questions `? k =`. A value may move several times, and a key that lost its value
+//! may get another. Asked for is one time in four a key that lost its value (the answer is `unknown`), one time in four
+//! one that got its value by a move, and else any key with a value; none twice.
 //!
 //! ```text
-//! atpm-train suite show --task rebind --split train --seed 1 --count 1
-//! rebind k46 v9 k32 v22 k44 v29 k53 v29 > k44 k41 > k53 k55 ? k55 = [v29]
+//! atpm-train suite show --task rebind --split train --seed 21 --count 1
+//! rebind k15 v46 k41 v17 k32 v40 k6 v49 > k6 k34 ? k41 = [v17] ? k34 = [v49] ? k15 = [v46] ? k6 = [unknown]
 //! ```
 //!
-//! Size: bindings. The loss counts at `=`, for one value or `unknown`. A memory that writes what it read at one
+//! Size: bindings. The loss counts at each `=`, for one value or `unknown`. A memory that writes what it read at one
 //! address to another one, and clears the first, solves it.
 
 use super::draw::{Draw, Sizes};
-use super::vocabulary::{ANSWER, MOVE, N_KEYS, N_VALUES, QUERY, UNKNOWN, key, value};
+use super::sample::{QUESTIONS, Question};
+use super::vocabulary::{MOVE, N_KEYS, N_VALUES, UNKNOWN, key, value};
 use super::{Definition, Sample, Task};
 
 pub(super) const DEFINITION: Definition =
@@ -31,7 +32,7 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         line.extend([key(k), held[k]]);
     }
     let (mut left, mut reached) = (Vec::new(), Vec::new());
-    for _ in 0..size / 2 {
+    for _ in 0..size.div_ceil(4) {
         let (from, to) = (draw.below(bound.len()), draw.below(free.len()));
         std::mem::swap(&mut bound[from], &mut free[to]);
         let (old, new) = (free[to], bound[from]);
@@ -45,8 +46,16 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
     // The last move leaves at least one key of either kind.
     left.retain(|&k| held[k] == UNKNOWN);
     reached.retain(|&k| held[k] != UNKNOWN);
-    let among = [&left, &reached, &reached, &bound][draw.below(4)];
-    let asked = draw.pick(among);
-    line.extend([QUERY, key(asked), ANSWER]);
-    Sample::generated(Task::Rebind, &line, &[held[asked]])
+    let mut open = [left, reached, bound.clone(), bound];
+    let mut questions = Vec::new();
+    while questions.len() < QUESTIONS {
+        let among = &open[draw.below(open.len())];
+        if among.is_empty() {
+            continue;
+        }
+        let k = draw.pick(among);
+        open.iter_mut().for_each(|keys| keys.retain(|&other| other != k));
+        questions.push(Question { words: vec![key(k)], answer: held[k] });
+    }
+    Sample::questions(Task::Rebind, line, &questions)
 }

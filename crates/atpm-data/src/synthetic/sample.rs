@@ -1,7 +1,7 @@
 //! One sample: what is read, what is asked, and where the model is on its own.
 
 use super::Task;
-use super::vocabulary::{self, marker};
+use super::vocabulary::{self, ANSWER, QUERY, marker};
 use crate::IGNORE;
 
 /// One line of a task.
@@ -19,6 +19,19 @@ pub struct Sample {
     pub targets: Vec<u32>,
     /// How many of `ids` are given; the others are the answer fed back.
     pub prompt: usize,
+}
+
+/// Questions behind a line, where it holds enough to ask for.
+///
+/// More than one, because a step learns from answers and not from samples; few, because all of them must be right.
+pub(super) const QUESTIONS: usize = 4;
+
+/// One question and its answer.
+pub(super) struct Question {
+    /// What stands between `?` and `=`.
+    pub(super) words: Vec<u32>,
+    /// The id to give at `=`.
+    pub(super) answer: u32,
 }
 
 impl Sample {
@@ -39,6 +52,20 @@ impl Sample {
         let with_first = |first: u32, rest: &[u32]| [&[first], rest].concat();
         let ids = with_first(marker(task), line);
         Self { task, prompt: ids.len(), ids, targets: with_first(IGNORE, targets) }
+    }
+
+    /// What is told, and behind it the questions one after the other: for each `?`, its words, and `=`, where its
+    /// answer of one token is due. No answer is fed back, so that none helps with the next.
+    pub(super) fn questions(task: Task, mut line: Vec<u32>, questions: &[Question]) -> Self {
+        let mut targets = vec![IGNORE; line.len()];
+        for Question { words, answer } in questions {
+            line.push(QUERY);
+            line.extend(words);
+            line.push(ANSWER);
+            targets.resize(line.len() - 1, IGNORE);
+            targets.push(*answer);
+        }
+        Self::inside(task, &line, &targets)
     }
 
     /// What an autoregressive evaluation may show to the model.

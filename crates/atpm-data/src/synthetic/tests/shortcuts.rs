@@ -1,7 +1,8 @@
 //! No way around a task: what leaves out the point of it must fail.
 
-use super::solvers::{parts, value_of, words};
+use super::solvers::{asked, told, value_of, words};
 use super::*;
+use crate::synthetic::sample::Question;
 
 /// Share of the samples that `guess` answers wholly.
 fn share(samples: &[Sample], guess: impl Fn(&[String]) -> Vec<String>) -> f64 {
@@ -14,24 +15,25 @@ fn share(samples: &[Sample], guess: impl Fn(&[String]) -> Vec<String>) -> f64 {
 
 /// The nearest that comes to an answer without doing what the task is about.
 fn shortcut(task: Task, words: &[String]) -> Vec<String> {
-    let (told, asked) = parts(words);
+    let told = told(words);
     let pairs = || told.chunks(2);
+    let each = |answer: &dyn Fn(&String) -> String| asked(words).map(answer).collect();
     match task {
         // The latest pair, whatever is asked.
-        Task::KvRecall => vec![told[told.len() - 1].clone()],
-        Task::InverseRecall => vec![told[told.len() - 2].clone()],
+        Task::KvRecall => each(&|_| told[told.len() - 1].clone()),
+        Task::InverseRecall => each(&|_| told[told.len() - 2].clone()),
         // The first write of the key.
-        Task::Overwrite => vec![pairs().find(|pair| pair[0] == asked[0]).unwrap()[1].clone()],
+        Task::Overwrite => each(&|key| pairs().find(|pair| pair[0] == *key).unwrap()[1].clone()),
         // The bindings without the moves.
         Task::Rebind => {
             let bound = told.iter().position(|word| word == ">").unwrap();
-            let pair = told[..bound].chunks(2).find(|pair| pair[0] == asked[0]);
-            vec![pair.map_or("unknown".into(), |pair| pair[1].clone())]
+            let pair = |key: &String| told[..bound].chunks(2).find(|pair| pair[0] == *key);
+            each(&|key| pair(key).map_or("unknown".into(), |pair| pair[1].clone()))
         }
         // One hop instead of two.
-        Task::PointerChase => vec![value_of(told, &asked[0])],
+        Task::PointerChase => each(&|key| value_of(told, key)),
         // Every write counts.
-        Task::GatedWrite => vec![told.chunks(3).rfind(|write| write[1] == asked[0]).unwrap()[2].clone()],
+        Task::GatedWrite => each(&|key| told.chunks(3).rfind(|write| write[1] == *key).unwrap()[2].clone()),
         // As many values, the first again and again.
         Task::Copy | Task::SelectiveCopy => vec![told[0].clone(); told.len()],
         // The values as they were told.
@@ -53,8 +55,8 @@ fn shortcut(task: Task, words: &[String]) -> Vec<String> {
 fn leaving_out_the_point_of_a_task_fails() {
     for (task, split) in single().flat_map(|task| Split::ALL.map(|split| (task, split))) {
         let found = share(&samples(task, split), |words| shortcut(task, words));
-        // A coin decides in gated_write whether the last write counts, and in rebind one query in four may be unmoved.
-        let limit = if matches!(task, Task::GatedWrite | Task::Rebind) { 0.6 } else { 0.35 };
+        // Coins decide in gated_write which writes count: two in a row may, and few keys may be asked for.
+        let limit = if task == Task::GatedWrite { 0.45 } else { 0.35 };
         assert!(found < limit, "{} {}: {found}", task.name(), split.name());
     }
 }
@@ -90,9 +92,9 @@ fn no_answer_stands_at_a_fixed_place() {
         let mut draw = Draw::new(Task::KvRecall, Split::Train, 9, index);
         let keys = draw.distinct(6, vocabulary::N_KEYS);
         let value = vocabulary::value(draw.below(vocabulary::N_VALUES));
-        let mut line: Vec<u32> = keys.iter().flat_map(|&k| [vocabulary::key(k), value]).collect();
-        line.extend([vocabulary::QUERY, vocabulary::key(keys[5]), vocabulary::ANSWER]);
-        Sample::generated(Task::KvRecall, &line, &[value])
+        let line: Vec<u32> = keys.iter().flat_map(|&k| [vocabulary::key(k), value]).collect();
+        let question = Question { words: vec![vocabulary::key(keys[5])], answer: value };
+        Sample::questions(Task::KvRecall, line, &[question])
     };
     let planted: Vec<_> = (0..MANY).map(planted).collect();
     assert_eq!(fixed_place(&planted), 1.0);

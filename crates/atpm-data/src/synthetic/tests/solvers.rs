@@ -8,11 +8,15 @@ pub(super) fn words(sample: &Sample) -> Vec<String> {
     words.filter(|word| !(word.starts_with('n') && word[1..].parse::<u32>().is_ok())).collect()
 }
 
-/// What is told before the query, and what is asked behind it, without `=`.
-pub(super) fn parts(words: &[String]) -> (&[String], &[String]) {
-    let end = words.len() - 1;
-    let query = words.iter().position(|word| word == "?").unwrap_or(end);
-    (&words[..query], &words[(query + 1).min(end)..end])
+/// What is told before the questions.
+pub(super) fn told(words: &[String]) -> &[String] {
+    let end = words.iter().position(|word| word == "?" || word == "=").unwrap_or(words.len());
+    &words[..end]
+}
+
+/// The first word of each question.
+pub(super) fn asked(words: &[String]) -> impl Iterator<Item = &String> {
+    words.windows(2).filter(|pair| pair[0] == "?").map(|pair| &pair[1])
 }
 
 /// The newest pair of `told` whose first word is `key`.
@@ -22,18 +26,24 @@ pub(super) fn value_of(told: &[String], key: &str) -> String {
 
 /// The answer as the words of the prompt have it.
 fn solve(task: Task, words: &[String]) -> Vec<String> {
-    let (told, asked) = parts(words);
+    let told = told(words);
+    let each = |answer: &dyn Fn(&String) -> String| asked(words).map(answer).collect();
     match task {
-        Task::KvRecall | Task::Overwrite => vec![value_of(told, &asked[0])],
-        Task::InverseRecall => vec![told.chunks(2).find(|pair| pair[1] == asked[0]).unwrap()[0].clone()],
-        Task::Rebind => vec![origin(told, &asked[0])],
+        Task::KvRecall | Task::Overwrite => each(&|key| value_of(told, key)),
+        Task::InverseRecall => {
+            each(&|value| told.chunks(2).find(|pair| pair[1] == *value).unwrap()[0].clone())
+        }
+        Task::Rebind => each(&|key| origin(told, key)),
         Task::PointerChase => {
-            let hops = asked.iter().filter(|word| *word == ">").count();
-            vec![(0..hops).fold(asked[0].clone(), |key, _| value_of(told, &key))]
+            let questions = words.split(|word| word == "?").skip(1);
+            let hops = |question: &[String]| question.iter().filter(|word| *word == ">").count();
+            questions
+                .map(|question| (0..hops(question)).fold(question[0].clone(), |key, _| value_of(told, &key)))
+                .collect()
         }
         Task::GatedWrite => {
-            let write = told.chunks(3).rfind(|write| write[0] == "+" && write[1] == asked[0]);
-            vec![write.unwrap()[2].clone()]
+            let counts = |write: &&[String], key: &String| write[0] == "+" && write[1] == *key;
+            each(&|key| told.chunks(3).rfind(|write| counts(write, key)).unwrap()[2].clone())
         }
         Task::Copy | Task::SelectiveCopy => told.to_vec(),
         Task::Sort => {
@@ -87,7 +97,7 @@ fn a_line_has_the_size_of_its_split() {
         let mut seen = HashSet::new();
         for sample in samples(task, split) {
             let words = words(&sample);
-            let (told, _) = parts(&words);
+            let told = told(&words);
             let size = match task {
                 Task::KvRecall | Task::InverseRecall | Task::Overwrite | Task::PointerChase => told.len() / 2,
                 Task::Rebind => told.iter().filter(|word| word.starts_with('v')).count(),

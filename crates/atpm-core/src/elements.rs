@@ -8,9 +8,10 @@ use std::cell::RefCell;
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Shape, Storage, Tensor};
 use half::bf16;
+use rayon::prelude::*;
 
 use crate::cuda::{self, stream_of, with_activation};
-use crate::vector::{Precision, Real};
+use crate::vector::{Precision, Real, unset};
 use crate::{Error, Result};
 
 /// Runs `body` over the elements of a contiguous CPU tensor.
@@ -107,8 +108,25 @@ pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     expect_shape("add", "b", b, a.dims(), "a's")?;
     match stream_of(a)? {
         Some(stream) => with_activation!("add", a, T => cuda::elements::add::<T>(&stream, a, b)),
-        None => Ok((a + b)?),
+        None => with_real!(real_dtype("add", &[a, b])?, T => add_as::<T>(a, b)),
     }
+}
+
+/// Elements that one thread adds at a time.
+const ADDED_AT_ONCE: usize = 1 << 15;
+
+fn add_as<T: Element>(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let mut sums = unset::<T>(a.elem_count());
+    read_all("add", [a, b], |[a, b]: [&[T]; 2]| {
+        let terms = a.par_chunks(ADDED_AT_ONCE).zip(b.par_chunks(ADDED_AT_ONCE));
+        sums.par_chunks_mut(ADDED_AT_ONCE).zip(terms).for_each(|(sums, (a, b))| {
+            for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+                *sum = a + b;
+            }
+        });
+        Ok(())
+    })?;
+    tensor(sums, a.shape())
 }
 
 /// Adds `delta` to a gradient buffer of the same shape and dtype, in place.

@@ -54,7 +54,9 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
             continue;
         }
         let k = draw.pick(among);
-        open.iter_mut().for_each(|keys| keys.retain(|&other| other != k));
+        for keys in &mut open {
+            keys.retain(|&other| other != k);
+        }
         questions.push(Question { words: vec![key(k)], answer: held[k] });
     }
     Sample::questions(Task::Rebind, line, &questions)

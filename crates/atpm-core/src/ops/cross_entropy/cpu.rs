@@ -1,5 +1,6 @@
 //! Projection and cross-entropy on slices: blocks of tokens one after another, each with matrix
-//! products on the whole pool and its rows in parallel.
+//! products on the whole pool and its rows in parallel. Only tokens with a target are projected: where few
+//! count, as in the memory suite, the loss costs little.
 
 use rayon::prelude::*;
 
@@ -35,12 +36,9 @@ pub(super) struct Objective {
 
 /// Writes the token losses.
 pub(super) fn forward<T: Real>(inputs: &Inputs<'_, T>, losses: &mut [T]) {
-    let vocabulary = inputs.sizes.vocabulary;
-    for_each_block(inputs, |start, logits| {
-        let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
-        rows.zip(&inputs.targets[start..]).for_each(|((logits, loss), &target)| {
-            *loss = vectorize!(token_loss(logits, target));
-        });
+    losses.fill(T::zero());
+    for_each_block(inputs, |mut block| {
+        block.losses(losses, |logits, target| vectorize!(token_loss(logits, target)));
     });
 }
 
@@ -53,48 +51,78 @@ pub(super) fn forward_backward<T: Real>(
     dweight: &mut [T],
 ) {
     let Inputs { sizes: Sizes { width, vocabulary, .. }, precision, .. } = *inputs;
-    for_each_block(inputs, |start, logits| {
-        let tokens = logits.len() / vocabulary;
-        let rows = logits.par_chunks_mut(vocabulary).zip(&mut losses[start..]);
-        rows.zip(&inputs.targets[start..]).for_each(|((logits, loss), &target)| {
-            *loss = vectorize!(token_gradient(logits, target, objective));
-        });
-        let block = start * width..(start + tokens) * width;
-        let gradient = Mat::dense(&*logits, tokens, vocabulary);
-        let weight = Mat::dense(inputs.weight, vocabulary, width);
-        let (zero, one) = (T::zero(), T::one());
-        let dx = MatMut::dense(&mut dx[block.clone()], tokens, width);
-        matmul(dx, zero, gradient, weight, precision);
-        let x = Mat::dense(&inputs.x[block], tokens, width);
+    let weight = Mat::dense(inputs.weight, vocabulary, width);
+    let (zero, one) = (T::zero(), T::one());
+    losses.fill(zero);
+    dx.fill(zero);
+    let mut block_dx = Vec::new();
+    for_each_block(inputs, |mut block| {
+        block.losses(losses, |logits, target| vectorize!(token_gradient(logits, target, objective)));
+        let count = block.tokens.len();
+        let gradient = Mat::dense(&*block.logits, count, vocabulary);
+        if block_dx.len() < count * width {
+            block_dx = unset(count * width);
+        }
+        matmul(MatMut::dense(&mut block_dx, count, width), zero, gradient, weight, precision);
+        for (&token, block_dx) in block.tokens.iter().zip(block_dx.chunks_exact(width.max(1))) {
+            dx[token * width..][..width].copy_from_slice(block_dx);
+        }
+        let x = Mat::dense(block.x, count, width);
         let dweight = MatMut::dense(&mut *dweight, vocabulary, width);
         matmul(dweight, one, gradient.t(), x, precision);
     });
 }
 
-/// Calls `body` with the first token and the logits `[tokens, V]` of each block.
-fn for_each_block<T: Real>(inputs: &Inputs<'_, T>, mut body: impl FnMut(usize, &mut [T])) {
-    let Sizes { tokens, width, vocabulary } = inputs.sizes;
+/// Tokens that count and what they are projected to.
+struct Block<'a, T> {
+    /// Their places, ascending.
+    tokens: &'a [usize],
+    targets: &'a [u32],
+    /// `[tokens, D]`.
+    x: &'a [T],
+    /// `[tokens, V]`.
+    logits: &'a mut [T],
+}
+
+impl<T: Real> Block<'_, T> {
+    /// Writes the tokens' losses, those of `loss`, which may use the logits up.
+    fn losses(&mut self, losses: &mut [T], loss: impl Fn(&mut [T], u32) -> T + Sync) {
+        let vocabulary = self.logits.len() / self.tokens.len();
+        let rows = self.logits.par_chunks_mut(vocabulary).zip(self.tokens);
+        let mut found = unset(self.tokens.len());
+        rows.zip(&mut found).for_each(|((logits, &token), found)| *found = loss(logits, self.targets[token]));
+        for (&token, found) in self.tokens.iter().zip(found) {
+            losses[token] = found;
+        }
+    }
+}
+
+/// Calls `body` for each block of the tokens that count.
+fn for_each_block<T: Real>(inputs: &Inputs<'_, T>, mut body: impl FnMut(Block<'_, T>)) {
+    let Sizes { width, vocabulary, .. } = inputs.sizes;
+    let targets = inputs.targets;
+    let counted: Vec<usize> = (0..targets.len()).filter(|&token| targets[token] != IGNORE).collect();
     if vocabulary == 0 {
         return;
     }
-    let mut logits = unset(tokens.min(TOKENS_PER_BLOCK) * vocabulary);
+    let most = counted.len().min(TOKENS_PER_BLOCK);
+    let (mut x, mut logits) = (unset(most * width), unset(most * vocabulary));
     let weight = Mat::dense(inputs.weight, vocabulary, width).t();
-    for start in (0..tokens).step_by(TOKENS_PER_BLOCK) {
-        let count = TOKENS_PER_BLOCK.min(tokens - start);
-        let logits = &mut logits[..count * vocabulary];
-        let x = Mat::dense(&inputs.x[start * width..(start + count) * width], count, width);
+    for tokens in counted.chunks(TOKENS_PER_BLOCK) {
+        let count = tokens.len();
+        let (x, logits) = (&mut x[..count * width], &mut logits[..count * vocabulary]);
+        for (&token, x) in tokens.iter().zip(x.chunks_exact_mut(width.max(1))) {
+            x.copy_from_slice(&inputs.x[token * width..][..width]);
+        }
         let product = MatMut::dense(&mut *logits, count, vocabulary);
-        matmul(product, T::zero(), x, weight, inputs.precision);
-        body(start, logits);
+        matmul(product, T::zero(), Mat::dense(x, count, width), weight, inputs.precision);
+        body(Block { tokens, targets, x, logits });
     }
 }
 
 /// The loss of one token; the logits are used up.
 #[inline(always)]
 fn token_loss<T: Real>(logits: &mut [T], target: u32) -> T {
-    if target == IGNORE {
-        return T::zero();
-    }
     let target_logit = logits[target as usize].wide();
     let max = maximum(logits);
     let sum = exponentiate(logits, max);
@@ -104,10 +132,6 @@ fn token_loss<T: Real>(logits: &mut [T], target: u32) -> T {
 /// The loss of one token; its logits become their gradient.
 #[inline(always)]
 fn token_gradient<T: Real>(logits: &mut [T], target: u32, objective: Objective) -> T {
-    if target == IGNORE {
-        logits.fill(T::zero());
-        return T::zero();
-    }
     let target_logit = logits[target as usize].wide();
     let max = maximum(logits);
     let sum = exponentiate(logits, max);

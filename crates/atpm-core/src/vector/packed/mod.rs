@@ -9,8 +9,10 @@
 //! ```
 //!
 //! An element of `C` is a chain of fused multiply-adds in the order of `k`, with one rounding to
-//! memory between blocks of `k`, whose size depends on `k` alone: the number of threads and the
-//! division into tasks change no bit.
+//! memory between blocks of `k`, whose size depends on `k` alone. A small `C` with a long `k` (the gradient of a
+//! weight) has too few rows and strips for many threads: there runs of blocks have sums of their own, one thread
+//! each, and these are added in the order of `k`; how many depends on the shape alone. So the number of threads
+//! and the division into tasks change no bit.
 #![expect(unsafe_code, reason = "panels are written and read through pointers whose extent is checked here")]
 
 mod kernel;
@@ -21,6 +23,7 @@ use std::sync::LazyLock;
 use rayon::prelude::*;
 
 use super::matrix::{Mat, MatMut};
+use super::{unset, vectorize};
 use kernel::{Ahead, Kernel, LANES, Left, Lines, Out, STRIP, TILE_ROWS};
 
 /// Words along `k` of a block: a strip of the right panel is then 64 KiB, and stays in the second-level
@@ -35,6 +38,12 @@ const BLOCK_COLUMNS: usize = 4096;
 
 /// Tasks a thread at least, where there are enough strips: the last ones to finish then cost little.
 const TASKS_PER_THREAD: usize = 8;
+
+/// Elements up to which `C` is small: runs of blocks then have sums of their own.
+const SMALL: usize = 1 << 16;
+
+/// Runs of blocks with sums of their own, at most.
+const RUNS: usize = 16;
 
 /// The kernel for f32, if the processor has AVX-512.
 pub(super) fn single() -> Option<&'static Kernel> {
@@ -92,33 +101,84 @@ impl<T> Shared<T> {
     }
 }
 
-/// Runs `body` for every index below `count`, on the whole pool.
-fn for_each(count: usize, body: impl Fn(usize) + Send + Sync) {
-    (0..count).into_par_iter().with_max_len(1).for_each(body);
-}
-
 /// `C ← keep·C + A·B`; shapes were checked. With `keep = 0` what `C` held is not read.
 pub(super) fn product(kernel: &Kernel, c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>) {
     let depth = a.columns;
     let blocks = depth.div_ceil(BLOCK_WORDS * kernel.depth).max(1);
     // Blocks of one size, in whole vectors of words: the last is not a sliver.
-    let block = depth.div_ceil(blocks).next_multiple_of(LANES * kernel.depth);
-    for first_column in (0..c.columns).step_by(BLOCK_COLUMNS) {
-        let columns = first_column..(first_column + BLOCK_COLUMNS).min(c.columns);
-        for first in (0..depth.max(1)).step_by(block.max(1)) {
-            let k = first..(first + block).min(depth);
-            let (a, b) = (a.block(0..a.rows, k.clone()), b.block(k, columns.clone()));
-            let keep = if first == 0 { keep } else { 1.0 };
-            Block { kernel, words: block / kernel.depth, a, b, keep }.add_to(c, first_column);
+    let block = depth.div_ceil(blocks).next_multiple_of(LANES * kernel.depth).max(1);
+    let all = Product { kernel, words: block / kernel.depth, block, is_alone: false };
+    if blocks == 1 || c.rows * c.columns > SMALL {
+        all.add_to(c, keep, a, b);
+        return;
+    }
+    let run = blocks.div_ceil(RUNS) * block;
+    let size = c.rows * c.columns;
+    let mut sums = unset::<f32>(depth.div_ceil(run) * size);
+    let (rows, columns) = (c.rows, c.columns);
+    sums.par_chunks_mut(size).with_max_len(1).enumerate().for_each(|(index, sums)| {
+        let k = index * run..((index + 1) * run).min(depth);
+        let (a, b) = (a.block(0..rows, k.clone()), b.block(k, 0..columns));
+        let alone = Product { is_alone: true, ..all };
+        alone.add_to(&mut MatMut::dense(sums, rows, columns), 0.0, a, b);
+    });
+    for row in 0..rows {
+        let line = &mut c.data[row * c.row_stride..][..columns];
+        for (index, sums) in sums.chunks_exact(size).enumerate() {
+            let sums = &sums[row * columns..][..columns];
+            let keep = if index == 0 { keep } else { 1.0 };
+            vectorize!(add(line, keep, sums));
+        }
+    }
+}
+
+/// `line ← keep·line + sums`; with `keep = 0` what `line` held is not read.
+#[inline(always)]
+fn add(line: &mut [f32], keep: f32, sums: &[f32]) {
+    for (element, &sum) in line.iter_mut().zip(sums) {
+        *element = if keep == 0.0 { sum } else { keep.mul_add(*element, sum) };
+    }
+}
+
+/// How a product is done.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    kernel: &'a Kernel,
+    /// Size of a block along `k`, in elements and in words.
+    block: usize,
+    words: usize,
+    /// Whether it is one thread's.
+    is_alone: bool,
+}
+
+impl Product<'_> {
+    /// `C ← keep·C + A·B`, block by block.
+    fn add_to(&self, c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>) {
+        let depth = a.columns;
+        for first_column in (0..c.columns).step_by(BLOCK_COLUMNS) {
+            let columns = first_column..(first_column + BLOCK_COLUMNS).min(c.columns);
+            for first in (0..depth.max(1)).step_by(self.block) {
+                let k = first..(first + self.block).min(depth);
+                let (a, b) = (a.block(0..a.rows, k.clone()), b.block(k, columns.clone()));
+                let keep = if first == 0 { keep } else { 1.0 };
+                Block { product: *self, a, b, keep }.add_to(c, first_column);
+            }
+        }
+    }
+
+    /// Runs `body` for every index below `count`, on the whole pool unless the product is one thread's.
+    fn for_each(&self, count: usize, body: impl Fn(usize) + Send + Sync) {
+        if self.is_alone {
+            (0..count).for_each(body);
+        } else {
+            (0..count).into_par_iter().with_max_len(1).for_each(body);
         }
     }
 }
 
 /// One block of `k` and of columns.
 struct Block<'a> {
-    kernel: &'a Kernel,
-    /// Words along `k`, with padding.
-    words: usize,
+    product: Product<'a>,
     a: Mat<'a, f32>,
     b: Mat<'a, f32>,
     keep: f32,
@@ -126,21 +186,22 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn add_to(&self, c: &mut MatMut<'_, f32>, first_column: usize) {
+        let Product { kernel, words, is_alone, .. } = self.product;
+        let threads = if is_alone { 1 } else { rayon::current_num_threads() };
         let strips = self.b.columns.div_ceil(STRIP);
         let row_tasks = self.a.rows.div_ceil(TASK_ROWS);
-        let groups = (TASKS_PER_THREAD * rayon::current_num_threads())
-            .div_ceil(row_tasks.max(1))
-            .clamp(1, strips.div_ceil(4).max(1));
-        with_panel(&RIGHT, strips * self.words * STRIP, |right| {
+        let groups =
+            (TASKS_PER_THREAD * threads).div_ceil(row_tasks.max(1)).clamp(1, strips.div_ceil(4).max(1));
+        with_panel(&RIGHT, strips * words * STRIP, |right| {
             let right = Shared(right.as_mut_ptr().cast::<i32>());
             let strip_at = |strip: usize| {
                 // SAFETY: the panel holds `strips` strips of `words · STRIP` words.
-                unsafe { right.get().add(strip * self.words * STRIP) }
+                unsafe { right.get().add(strip * words * STRIP) }
             };
-            for_each(strips, |strip| self.pack_strip(strip, strip_at(strip)));
+            self.product.for_each(strips, |strip| self.pack_strip(strip, strip_at(strip)));
             let out = Shared(c.data.as_mut_ptr());
             let (stride, columns) = (c.row_stride, self.b.columns);
-            for_each(row_tasks * groups, |task| {
+            self.product.for_each(row_tasks * groups, |task| {
                 let (row_task, group) = (task / groups, task % groups);
                 let rows_of = |task: usize| {
                     let end = |task: usize| (task * TASK_ROWS).min(self.a.rows);
@@ -165,14 +226,7 @@ impl Block<'_> {
                         // holds the rows and columns written, and no other task writes them: tasks
                         // differ in rows or in strips. The kernel's instruction sets were detected.
                         unsafe {
-                            (self.kernel.strip)(
-                                rows.len(),
-                                self.words,
-                                left,
-                                strip_at(strip),
-                                out,
-                                &mut ahead,
-                            );
+                            (kernel.strip)(rows.len(), words, left, strip_at(strip), out, &mut ahead);
                         }
                     }
                 });
@@ -188,9 +242,9 @@ impl Block<'_> {
         // SAFETY: the lines are those of a checked view; the kernel's instruction sets were detected.
         unsafe {
             if b.column_stride == 1 {
-                (self.kernel.pack_strip_across)(lines(b), self.words, out);
+                (self.product.kernel.pack_strip_across)(lines(b), self.product.words, out);
             } else {
-                (self.kernel.pack_strip_along)(lines(b.t()), self.words, out);
+                (self.product.kernel.pack_strip_along)(lines(b.t()), self.product.words, out);
             }
         }
     }
@@ -205,16 +259,16 @@ impl Block<'_> {
     fn with_left(&self, rows: std::ops::Range<usize>, body: impl FnOnce(Left)) {
         let a = self.a.block(rows, 0..self.a.columns);
         let width = a.rows.next_multiple_of(LANES);
-        with_panel(&LEFT, width * self.words, |panel| {
+        with_panel(&LEFT, width * self.product.words, |panel| {
             let out = panel.as_mut_ptr().cast::<i32>();
             // SAFETY: the lines are those of a checked view; the panel holds `words` words for every row
             // and for those that round them up; the kernel's instruction sets were detected.
             unsafe {
                 if a.column_stride == 1 {
-                    (self.kernel.pack_rows_along)(lines(a), self.words, out);
-                    body(Left { start: out, row_stride: self.words, word_stride: 1 });
+                    (self.product.kernel.pack_rows_along)(lines(a), self.product.words, out);
+                    body(Left { start: out, row_stride: self.product.words, word_stride: 1 });
                 } else {
-                    (self.kernel.pack_rows_across)(lines(a.t()), self.words, out);
+                    (self.product.kernel.pack_rows_across)(lines(a.t()), self.product.words, out);
                     body(Left { start: out, row_stride: 1, word_stride: width });
                 }
             }

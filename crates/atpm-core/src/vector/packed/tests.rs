@@ -53,8 +53,16 @@ fn check(kernel: &Kernel, round: fn(f32) -> f32, (m, n, k): (usize, usize, usize
 #[test]
 fn every_layout_and_edge() {
     // Tiles of 12, 4 and 1 rows; strips of 32 and less; words that end inside a vector and inside a pair.
-    let shapes =
-        [(1, 1, 1), (12, 32, 16), (17, 33, 15), (97, 70, 31), (5, 16, 64), (29, 129, 1), (13, 40, 1030)];
+    let shapes = [
+        (1, 1, 1),
+        (12, 32, 16),
+        (17, 33, 15),
+        (97, 70, 31),
+        (5, 16, 64),
+        (29, 129, 1),
+        (13, 40, 1030),
+        (9, 17, 20_000),
+    ];
     let kernels = [(single(), (|x| x) as fn(f32) -> f32), (bf16(), rounded)];
     for (kernel, round) in kernels.into_iter().filter_map(|(kernel, round)| Some((kernel?, round))) {
         for shape in shapes {
@@ -76,7 +84,13 @@ fn no_depth_leaves_what_is_kept() {
 
 #[test]
 fn threads_change_no_bit() {
-    let (m, n, k) = (130, 300, 700);
+    // The second has sums of its own for runs of blocks.
+    for (m, n, k) in [(130, 300, 700), (70, 40, 9000)] {
+        threads_change_no_bit_of(m, n, k);
+    }
+}
+
+fn threads_change_no_bit_of(m: usize, n: usize, k: usize) {
     let (a, b) = (values(m * k, 3), values(k * n, 4));
     for kernel in [single(), bf16()].into_iter().flatten() {
         let with = |threads: usize| {

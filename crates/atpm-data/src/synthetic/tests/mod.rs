@@ -3,13 +3,14 @@
 mod documents;
 mod shortcuts;
 mod solvers;
+mod writes;
 
 use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
 use super::*;
-use crate::{Batch, BatchSource, IGNORE};
+use crate::{Batch, BatchSource, IGNORE, Tokenizer};
 
 /// Samples of a split that a test looks at.
 const MANY: u64 = 300;

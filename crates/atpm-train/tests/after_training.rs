@@ -423,7 +423,10 @@ fn mistakes(place: &Workplace) {
             vec!["inspect", "--model", "run", "--prompt", "x", "--task", "sort", "--out", "new"],
             "cannot be used with",
         ),
-        (vec!["inspect", "--model", "run", "--prompt", "x", "--seed", "1", "--out", "new"], "--task"),
+        (
+            vec!["inspect", "--model", "run", "--prompt", "x", "--seed", "1", "--out", "new"],
+            "cannot be used with",
+        ),
         (
             vec!["inspect", "--model", "run", "--task", "sort", "--out", "new"],
             "not trained on the memory tasks",

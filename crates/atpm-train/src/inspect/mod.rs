@@ -1,6 +1,6 @@
 //! `atpm-train inspect`: what a trained model's memory does with one sequence, token by token. docs/inspect.md shows how.
 //!
-//! Reading order: [`subject`] (what is read, marked and compared), [`table`] (all values as parquet), [`pictures`].
+//! Reading order: [`mod@subject`] (what is read, marked and compared), [`table`] (all values as parquet), [`pictures`].
 
 pub mod pictures;
 pub mod subject;
@@ -54,13 +54,13 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub task: Option<String>,
     /// The part of its samples: train, validation, iid, ood or stress.
-    #[arg(long, value_name = "NAME", default_value = "iid", requires = "task")]
+    #[arg(long, value_name = "NAME", default_value = "iid", conflicts_with = "prompt")]
     pub split: String,
     /// Seed of the samples.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "task")]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "prompt")]
     pub seed: u64,
     /// Which sample.
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "task")]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "prompt")]
     pub index: u64,
     /// Tokens to mark and to compare with the others, by their numbers from 0: `--mark 12,40`.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]

@@ -193,8 +193,10 @@ impl Sheet {
             let places: Vec<(f64, f64)> =
                 row.values.iter().enumerate().map(|(token, &value)| (self.x(token), y(value))).collect();
             for piece in places.split(|place| !place.1.is_finite()).filter(|piece| !piece.is_empty()) {
-                svg.polyline(piece, Stroke::solid(color, 1.6));
-                let dots = if self.cell() >= DOTTED { piece } else { &[] };
+                if piece.len() > 1 {
+                    svg.polyline(piece, Stroke::solid(color, 1.6));
+                }
+                let dots = if piece.len() == 1 || self.cell() >= DOTTED { piece } else { &[] };
                 for &place in dots {
                     svg.circle(place, 2.3, color, none);
                 }

@@ -58,7 +58,7 @@ pub struct MemoryTrace {
 
 impl MemoryTrace {
     /// From what a layer showed of one row. The controllers are those that the model computed; the residual is computed from
-    /// them and from what the memory read, in f64, by the mixer's sequential definition ([`reference`]).
+    /// them and from what the memory read, in f64, by the mixer's sequential definition ([`mod@reference`]).
     ///
     /// # Errors
     /// More rows than one, or whatever the definition refuses.

@@ -12,7 +12,7 @@ use candle_core::Tensor;
 
 use crate::decode::DecodeState;
 use crate::layer::{Layer, Saved, bytes};
-use crate::telemetry::MemoryHealth;
+use crate::telemetry::See;
 use crate::{Parameter, Result};
 
 /// `x + inner(rms_norm(x))`.
@@ -64,9 +64,8 @@ impl Layer for Residual {
         Ok(add(x, &self.inner.resume(&self.normed(x)?, segments, state)?)?)
     }
 
-    fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
-        let (change, health) = self.inner.observe(&self.normed(x)?, segments)?;
-        Ok((add(x, &change)?, health))
+    fn observe(&self, x: &Tensor, segments: &Segments, see: See<'_>) -> Result<Tensor> {
+        Ok(add(x, &self.inner.observe(&self.normed(x)?, segments, see)?)?)
     }
 }
 
@@ -120,8 +119,8 @@ impl Layer for Block {
         self.mlp.resume(&self.mixer.resume(x, segments, state)?, segments, state)
     }
 
-    fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
-        let (middle, health) = self.mixer.observe(x, segments)?;
-        Ok((self.mlp.observe(&middle, segments)?.0, health))
+    fn observe(&self, x: &Tensor, segments: &Segments, see: See<'_>) -> Result<Tensor> {
+        let middle = self.mixer.observe(x, segments, see)?;
+        self.mlp.observe(&middle, segments, see)
     }
 }

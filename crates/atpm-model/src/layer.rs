@@ -8,7 +8,7 @@ use atpm_core::{Precision, Segments};
 use candle_core::Tensor;
 
 use crate::decode::DecodeState;
-use crate::telemetry::MemoryHealth;
+use crate::telemetry::See;
 use crate::{Error, Parameter, Result};
 
 /// A differentiable map `[B,T,d] → [B,T,d]` with its own parameters.
@@ -48,12 +48,12 @@ pub trait Layer: Send + Sync {
     /// A layer without a decode path, or whatever its ops refuse.
     fn resume(&self, x: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor>;
 
-    /// The output, and how the layer's memory fares, if it has one.
+    /// The output; if the layer has a memory, `see` is shown what happened to it.
     ///
     /// # Errors
-    /// As [`Layer::forward`].
-    fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
-        Ok((self.forward(x, segments)?.0, None))
+    /// As [`Layer::forward`], or whatever `see` refuses.
+    fn observe(&self, x: &Tensor, segments: &Segments, _see: See<'_>) -> Result<Tensor> {
+        Ok(self.forward(x, segments)?.0)
     }
 }
 
@@ -118,7 +118,7 @@ impl Layer for Checkpointed {
         self.0.resume(x, segments, state)
     }
 
-    fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
-        self.0.observe(x, segments)
+    fn observe(&self, x: &Tensor, segments: &Segments, see: See<'_>) -> Result<Tensor> {
+        self.0.observe(x, segments, see)
     }
 }

@@ -9,7 +9,7 @@
 //! - [`block`], [`mixer`], [`mlp`]: one block
 //! - [`decoder`]: the whole, trained and decoded
 //! - [`parameter`], [`names`], [`init`]: trainable tensors, their decay groups and initial values
-//! - [`decode`], [`telemetry`]: what a model remembers, and how that memory fares
+//! - [`decode`], [`telemetry`], [`trace`]: what a model remembers, how that memory fares, and what moved it
 //! - [`baselines`]: what ATPM is compared with, and sizes that make it fair
 //! - [`flops`], [`memory`]: what a step costs, before it runs
 //! - [`autograd`]: a layer from plain candle operations, for research
@@ -32,6 +32,7 @@ pub mod names;
 pub mod ntm;
 pub mod parameter;
 pub mod telemetry;
+pub mod trace;
 
 pub use autograd::Autograd;
 pub use config::{ModelConfig, ModelKind};
@@ -43,3 +44,4 @@ pub use layer::{Layer, Saved};
 pub use memory::MemoryEstimate;
 pub use parameter::{Parameter, ParameterSpec, Parameters, render_table, zero_gradients};
 pub use telemetry::{LayerTelemetry, MemoryHealth};
+pub use trace::{MemoryTrace, Quantity};

@@ -23,7 +23,7 @@ use candle_core::Tensor;
 use crate::decode::DecodeState;
 use crate::init::{Init, STD, output_std};
 use crate::layer::{Layer, Saved, bytes};
-use crate::telemetry::MemoryHealth;
+use crate::telemetry::{See, Seen};
 use crate::{Error, ModelConfig, Parameter, ParameterSpec, Parameters, Result};
 
 /// Controllers of a head: log α, β_K, β_V, ρ, λ.
@@ -114,6 +114,8 @@ struct Before<'a> {
 
 /// Everything up to the memory's answer.
 struct Pass {
+    /// `[B,T,C]`, what the memory reads.
+    channels: Tensor,
     projected: Tensor,
     logits: Tensor,
     gate: Tensor,
@@ -171,7 +173,7 @@ impl Mixer {
             segments,
         };
         let (outputs, saved) = mixer::forward(&self.shape, &inputs, save)?;
-        Ok(Pass { projected, logits, gate, controls, last_inputs, outputs, saved })
+        Ok(Pass { channels, projected, logits, gate, controls, last_inputs, outputs, saved })
     }
 
     /// Channels `[B,T,C]` and, if there is a convolution, its last inputs `[B,W−1,C]`.
@@ -332,9 +334,20 @@ impl Layer for Mixer {
         Ok(out)
     }
 
-    fn observe(&self, x: &Tensor, segments: &Segments) -> Result<(Tensor, Option<MemoryHealth>)> {
+    fn observe(&self, x: &Tensor, segments: &Segments, see: See<'_>) -> Result<Tensor> {
         let pass = self.run(x, segments, &Before::default(), false)?;
-        let health = MemoryHealth::of(&pass.controls, &pass.outputs)?;
-        Ok((self.output(&pass.outputs.y, &pass.gate)?, Some(health)))
+        let transport = self.transport(|parameter| parameter.value.clone());
+        see(&Seen {
+            shape: &self.shape,
+            inputs: Inputs {
+                x: &pass.channels,
+                controls: &pass.controls,
+                transport: &transport,
+                state: None,
+                segments,
+            },
+            outputs: &pass.outputs,
+        })?;
+        self.output(&pass.outputs.y, &pass.gate)
     }
 }

@@ -3,7 +3,7 @@
 //! Transport keeps the mean-square growth of a state at or below one, but not the worst case (an
 //! adversarial sequence of addresses can grow it while nothing decays), so norms are watched.
 
-use atpm_core::ops::mixer::Outputs;
+use atpm_core::ops::mixer::{Inputs, Outputs, Shape};
 use candle_core::{DType, Device, Tensor};
 use serde::Serialize;
 
@@ -40,6 +40,19 @@ pub struct MemoryHealth {
     pub state_norm_max: f64,
 }
 
+/// What a layer with a memory shows of one forward pass that began with an empty memory.
+pub struct Seen<'a> {
+    /// Sizes of a head.
+    pub shape: &'a Shape,
+    /// What the memory read.
+    pub inputs: Inputs<'a>,
+    /// What it gave.
+    pub outputs: &'a Outputs,
+}
+
+/// Someone who looks at each memory that a pass goes through.
+pub type See<'a> = &'a mut dyn FnMut(&Seen<'_>) -> Result<()>;
+
 /// [`MemoryHealth`] of the layer with this index.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LayerTelemetry {
@@ -51,12 +64,13 @@ pub struct LayerTelemetry {
 }
 
 impl MemoryHealth {
-    /// From the controls `[B,T,5,H]` and the outputs of one forward pass.
+    /// From what a layer showed.
     ///
     /// # Errors
     /// Whatever a reduction or a device refuses.
-    pub fn of(controls: &Tensor, outputs: &Outputs) -> Result<Self> {
-        let heads: Vec<Vec<f64>> = on_host(controls)?.mean((0, 1))?.to_vec2()?;
+    pub fn of(seen: &Seen<'_>) -> Result<Self> {
+        let outputs = seen.outputs;
+        let heads: Vec<Vec<f64>> = on_host(seen.inputs.controls)?.mean((0, 1))?.to_vec2()?;
         let half_lives: Vec<f64> =
             heads[0].iter().map(|log_alpha| std::f64::consts::LN_2 / (-log_alpha).max(LEAST_DECAY)).collect();
         let address_norms = flat(&on_host(&outputs.address_norm)?)?;
@@ -77,8 +91,8 @@ impl MemoryHealth {
     }
 }
 
-/// Small enough to be copied: whichever device it comes from, the means are made here.
-fn on_host(tensor: &Tensor) -> Result<Tensor> {
+/// Small enough to be copied: whichever device it comes from, it is looked at here, in f64.
+pub(crate) fn on_host(tensor: &Tensor) -> Result<Tensor> {
     Ok(tensor.to_device(&Device::Cpu)?.to_dtype(DType::F64)?)
 }
 

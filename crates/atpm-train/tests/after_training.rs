@@ -88,7 +88,7 @@ fn verify_resume_proves_that_resuming_is_exact() {
 }
 
 #[test]
-fn a_trained_model_is_evaluated_sampled_and_exported() {
+fn a_trained_model_is_evaluated_sampled_exported_and_looked_into() {
     let place = Workplace::new();
     let train = [
         &config()[..],
@@ -97,6 +97,7 @@ fn a_trained_model_is_evaluated_sampled_and_exported() {
     place.done(&train.concat());
     export(&place);
     generate(&place);
+    inspect(&place);
     mistakes(&place);
 }
 
@@ -369,6 +370,39 @@ fn generate(place: &Workplace) {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", texts(&whole).join("\n")));
 }
 
+/// A run and its export are one model, looked into.
+fn inspect(place: &Workplace) {
+    let look = |model: &str, out: &str| {
+        place.json(&[
+            "inspect",
+            "--model",
+            model,
+            "--prompt",
+            "Ada lives in Rome.",
+            "--mark",
+            "4,5",
+            "--out",
+            out,
+        ])
+    };
+    let (run, export) = (look("run", "look/run"), look("out", "look/out"));
+    assert_eq!(run["step"], 4);
+    assert_eq!(run["comparison"], export["comparison"]);
+    let marks: Vec<_> = run["tokens"].as_array().unwrap().iter().map(|token| &token["mark"]).collect();
+    assert_eq!(marks.iter().filter(|mark| ***mark == true).count(), 2);
+    assert_eq!((marks[4], marks[5], marks[6]), (&true.into(), &true.into(), &false.into()));
+    let files = run["files"].as_array().unwrap();
+    assert!(files.iter().all(|file| place.path().join(file.as_str().unwrap()).is_file()), "{files:?}");
+    let values = |out: &str| std::fs::read(place.path().join(out).join("values.parquet")).unwrap();
+    assert_eq!(values("look/run"), values("look/out"));
+    let said =
+        place.done(&["inspect", "--model", "run", "--prompt", "Ada", "--mark", "1", "--out", "look/run"]);
+    assert!(
+        said.contains("mean, token") && said.contains("marked (1)") && said.contains("heat.svg"),
+        "{said}"
+    );
+}
+
 fn mistakes(place: &Workplace) {
     std::fs::write(place.path().join("file"), "x").unwrap();
     for (args, expected) in [
@@ -382,6 +416,22 @@ fn mistakes(place: &Workplace) {
         (vec!["generate", "--model", "run", "--prompt", "x", "--temperature", "-1"], "--temperature"),
         (vec!["generate", "--model", "half", "--prompt", "x", "--load-state", "memory"], "another model"),
         (vec!["generate", "--model", "run", "--prompt", "x", "--load-state", "file"], "file"),
+        (vec!["inspect", "--model", "nowhere", "--out", "new"], "nowhere: there is no such folder"),
+        (vec!["inspect", "--model", "run", "--out", "new"], "nothing to read"),
+        (vec!["inspect", "--model", "run", "--prompt", "", "--out", "new"], "it is empty"),
+        (
+            vec!["inspect", "--model", "run", "--prompt", "x", "--task", "sort", "--out", "new"],
+            "cannot be used with",
+        ),
+        (
+            vec!["inspect", "--model", "run", "--prompt", "x", "--seed", "1", "--out", "new"],
+            "cannot be used with",
+        ),
+        (
+            vec!["inspect", "--model", "run", "--task", "sort", "--out", "new"],
+            "not trained on the memory tasks",
+        ),
+        (vec!["inspect", "--model", "run", "--prompt", "x", "--mark", "1", "--out", "new"], "--mark 1"),
         (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
         (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
         (

@@ -27,6 +27,7 @@ mod source;
 mod tests;
 pub mod vector;
 pub mod vocabulary;
+mod writes;
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,7 @@ pub use draw::Sizes;
 pub use sample::Sample;
 pub use score::Score;
 pub use source::{SyntheticConfig, SyntheticPosition, SyntheticSource, batch};
+pub use writes::{Write, WriteKind};
 
 /// A task of the suite. Its place in this list is part of its samples and of the vocabulary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

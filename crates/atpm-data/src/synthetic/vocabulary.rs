@@ -14,6 +14,7 @@
 //! | 96 … 159 | `v0` … `v63` | values |
 
 use super::Task;
+use crate::{Result, Tokenizer};
 
 /// Ids in all; a model of the suite needs at least as many.
 pub const SIZE: usize = 160;
@@ -61,6 +62,25 @@ pub fn key(index: usize) -> u32 {
 /// Value `index`, below [`N_VALUES`].
 pub fn value(index: usize) -> u32 {
     VALUES + index as u32
+}
+
+/// Whether an id is a key.
+pub fn is_key(id: u32) -> bool {
+    (KEYS..VALUES).contains(&id)
+}
+
+/// Whether an id is a value.
+pub fn is_value(id: u32) -> bool {
+    (VALUES..SIZE as u32).contains(&id)
+}
+
+/// The tokenizer of samples in words ([`super::Sample::text`] without its brackets); [`PAD`] ends a text.
+///
+/// # Errors
+/// None that is expected: the words are fixed.
+pub fn tokenizer() -> Result<Tokenizer> {
+    let words: Vec<String> = (0..SIZE as u32).map(name).collect();
+    Tokenizer::of_words("the memory tasks' words", &words, PAD)
 }
 
 /// What an id is called in text; an id past the vocabulary is `#id`.

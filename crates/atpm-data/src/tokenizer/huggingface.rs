@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use tokenizers::models::wordlevel::Error as WordLevelError;
 use tokenizers::{DecoderWrapper, Tokenizer as Library};
 
 use super::Special;
@@ -74,7 +75,10 @@ impl HuggingFace {
 
     /// Ids of `text`, nothing added.
     pub(super) fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
-        let encoding = self.library.encode_fast(text, false).map_err(|error| error.to_string())?;
+        let encoding = self.library.encode_fast(text, false).map_err(|error| match error.downcast_ref() {
+            Some(WordLevelError::MissingUnkToken) => "the text has a word that is none of its own".into(),
+            _ => error.to_string(),
+        })?;
         Ok(encoding.get_ids().to_vec())
     }
 

@@ -115,3 +115,22 @@ pub(super) fn write(bpe: &Bpe, eos_id: u32) -> String {
     });
     format!("{root:#}\n")
 }
+
+/// A `tokenizer.json` of whole words between blanks, their places as ids.
+pub(super) fn write_words(words: &[String]) -> String {
+    let vocab: Map<String, Value> =
+        words.iter().zip(0u32..).map(|(word, id)| (word.clone(), json!(id))).collect();
+    let root = json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": [],
+        "normalizer": null,
+        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "post_processor": null,
+        "decoder": null,
+        // No word is called that, so that a word that is not in the vocabulary is an error.
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": ""}
+    });
+    format!("{root:#}\n")
+}

@@ -89,16 +89,43 @@ impl Tokenizer {
         })?;
         let root =
             serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
-        let fingerprint = digest(text.as_bytes());
         let library = HuggingFace::new(&text).map_err(fault)?;
         let (eos, bos) = library.specials(&path.with_file_name(CONFIG_FILE)).map_err(fault)?;
         if let Some(bpe) = json::plain_bpe(&root) {
+            let fingerprint = digest(text.as_bytes());
             return Ok(Self::of_tables(spec, bpe, eos, bos, fingerprint, Some(text)));
         }
+        Ok(Self::of_library(spec, library, eos, bos, text))
+    }
+
+    /// A tokenizer of whole words between blanks: each has its place in `words` as its id, and any other is refused. The
+    /// word `eos` ends a text.
+    ///
+    /// # Errors
+    /// An `eos` that is no word, words that the library refuses.
+    pub fn of_words(name: &str, words: &[String], eos: u32) -> Result<Self> {
+        let fault = |reason: String| Error::Tokenizer { name: name.into(), reason };
+        let Some(word) = words.get(eos as usize) else {
+            return Err(fault(format!("there is no word {eos}; there are {}", words.len())));
+        };
+        let text = json::write_words(words);
+        let library = HuggingFace::new(&text).map_err(fault)?;
+        Ok(Self::of_library(name, library, Special { id: eos, name: word.clone() }, None, text))
+    }
+
+    /// A tokenizer that the library runs, from the text of its `tokenizer.json`.
+    fn of_library(
+        name: &str,
+        library: HuggingFace,
+        eos: Special,
+        bos: Option<Special>,
+        text: String,
+    ) -> Self {
         let max_id = library.max_id();
         let token_bytes = library.token_bytes(max_id);
+        let fingerprint = digest(text.as_bytes());
         let engine = Engine::Library(Box::new(library));
-        Ok(Self { name: spec.into(), engine, eos, bos, max_id, token_bytes, fingerprint, file: Some(text) })
+        Self { name: name.into(), engine, eos, bos, max_id, token_bytes, fingerprint, file: Some(text) }
     }
 
     fn of_tables(

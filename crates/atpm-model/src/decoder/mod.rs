@@ -5,7 +5,7 @@
 //!
 //! - `training`: a whole forward and backward pass, and token losses alone
 //! - `inference`: logits of whole rows, and token by token in constant memory
-//! - `health`: how the memory of every layer fares
+//! - `health`: what the memory of every layer does
 
 mod health;
 mod inference;

@@ -16,4 +16,4 @@ mod state_file;
 mod token_losses;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -16,7 +16,7 @@ use crate::checkpoint::{Contents, TrainState, save};
 use crate::run::exit;
 
 /// A small model for the `bytes` tokenizer, its vocabulary padded.
-pub(super) fn config(tied: bool) -> ModelConfig {
+pub(crate) fn config(tied: bool) -> ModelConfig {
     ModelConfig {
         vocab: 320,
         d_model: 16,
@@ -33,7 +33,7 @@ pub(super) fn config(tied: bool) -> ModelConfig {
 }
 
 /// A checkpoint of step 3 with a freshly initialised model; its folder.
-pub(super) fn checkpoint(run_dir: &Path, config: &ModelConfig, seed: u64) -> PathBuf {
+pub(crate) fn checkpoint(run_dir: &Path, config: &ModelConfig, seed: u64) -> PathBuf {
     let model = Decoder::new(config, seed, &Device::Cpu).unwrap();
     let parameters = model.parameters();
     let zeros: Vec<Tensor> = parameters.iter().map(|p| p.value.zeros_like().unwrap()).collect();

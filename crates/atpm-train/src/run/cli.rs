@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use super::logging::{self, Console};
 use super::{data, suite, tokenizer};
-use crate::{bench, checkpoint, doctor, inference, report, training};
+use crate::{bench, checkpoint, doctor, inference, inspect, report, training};
 
 const OVERVIEW: &str = "Trains ATPM language models on parquet shards, on one machine, from one file of settings.\n\n\
     Without a subcommand it trains: `atpm-train --config FILE`. A run lives in one folder (`run_dir`): the resolved \
@@ -90,6 +90,8 @@ pub enum Command {
     Generate(inference::generate::Args),
     /// Write a checkpoint as a Hugging Face folder (config.json, model.safetensors, tokenizer).
     Export(inference::export::Args),
+    /// Look into a trained memory: its controllers at every token of one sequence, as pictures and as a table.
+    Inspect(inspect::Args),
     /// Draw the loss curves of one or more runs as SVG and PNG.
     Plot(report::plot::Args),
     /// Measure speed: whole training steps, or op by op.
@@ -118,6 +120,7 @@ pub fn run(cli: Cli, console: &Console) -> anyhow::Result<()> {
         Some(Command::Eval(args)) => inference::eval::run(&args),
         Some(Command::Generate(args)) => inference::generate::run(&args),
         Some(Command::Export(args)) => inference::export::run(&args),
+        Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Plot(args)) => report::plot::run(args),
         Some(Command::Bench(args)) => {
             logging::warn_if_unoptimised();

@@ -110,7 +110,12 @@ fn show(args: &ShowArgs) -> anyhow::Result<()> {
 }
 
 /// The one of `all` that the user named.
-fn named<T: Copy>(what: &str, wanted: &str, all: &[T], name: fn(T) -> &'static str) -> anyhow::Result<T> {
+pub(crate) fn named<T: Copy>(
+    what: &str,
+    wanted: &str,
+    all: &[T],
+    name: fn(T) -> &'static str,
+) -> anyhow::Result<T> {
     let names = || all.iter().map(|&one| name(one));
     all.iter().copied().find(|&one| name(one) == wanted).ok_or_else(|| {
         let hint = nearest(&wanted.replace('-', "_"), names());

@@ -27,6 +27,9 @@ pub struct SuiteConfig {
     /// Trials that run side by side, the cores shared out among them.
     #[serde(default = "one")]
     pub jobs: usize,
+    /// Whether the trained weights of each trial are kept. No setting of a trial: results do not depend on it.
+    #[serde(default)]
+    pub keep: bool,
     /// What all models have in common with the reference.
     #[serde(default, rename = "match")]
     pub matched: Matched,

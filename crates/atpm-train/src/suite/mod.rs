@@ -2,13 +2,14 @@
 //! and table.
 //!
 //! Rooms, in reading order: [`config`] (what is compared), [`models`] (their names and sizes), [`trial`] (one model
-//! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`protocol`] (sweep,
+//! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`kept`] (what it learned), [`protocol`] (sweep,
 //! then all trials), [`table`], [`curves`], [`command`]; and [`ntm`], the Neural Turing machine on tasks of its own.
 
 pub mod command;
 pub mod config;
 pub mod curves;
 pub mod evaluation;
+pub mod kept;
 pub mod models;
 pub mod ntm;
 pub mod protocol;

@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use serde::Serialize;
 
 use super::config::SuiteConfig;
+use super::kept::Kept;
 use super::models::{Entry, entries};
 use super::results::Store;
 use super::trial::{Outcome, Trial};
@@ -55,7 +56,8 @@ pub fn run(config: &SuiteConfig, stop: &StopFlag) -> anyhow::Result<Findings> {
             }
         }
     }
-    let outcomes = run_all(&trials, config.jobs, &store, stop)?;
+    let kept = if config.keep { Some(Kept::open(&config.out)?) } else { None };
+    let outcomes = run_all(&trials, config.jobs, &store, kept.as_ref(), stop)?;
     Ok(Findings { models, outcomes })
 }
 
@@ -78,7 +80,7 @@ fn sweep(
             }
         }
     }
-    let outcomes = run_all(&trials, config.jobs, store, stop)?;
+    let outcomes = run_all(&trials, config.jobs, store, None, stop)?;
     let declared = settings.lrs.first().copied();
     entries
         .iter()
@@ -107,9 +109,19 @@ fn means<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<(f64, f64)> {
 }
 
 /// The outcomes of these trials, in their order: those that are there, and those that are run now, `jobs` side by
-/// side on as many shares of the cores.
-fn run_all(trials: &[Trial], jobs: usize, store: &Store, stop: &StopFlag) -> anyhow::Result<Vec<Outcome>> {
+/// side on as many shares of the cores. What those learn goes into `kept`.
+fn run_all(
+    trials: &[Trial],
+    jobs: usize,
+    store: &Store,
+    kept: Option<&Kept>,
+    stop: &StopFlag,
+) -> anyhow::Result<Vec<Outcome>> {
     let found = trials.iter().map(|trial| store.find(trial)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(kept) = kept {
+        let done = trials.iter().zip(&found).filter(|(_, found)| found.is_some());
+        tell_unkept(done.map(|(trial, _)| trial), store, kept)?;
+    }
     let open: Vec<usize> = (0..trials.len()).filter(|&index| found[index].is_none()).collect();
     if open.len() < trials.len() {
         tracing::info!("{} of {} trials are done already", trials.len() - open.len(), trials.len());
@@ -126,7 +138,7 @@ fn run_all(trials: &[Trial], jobs: usize, store: &Store, stop: &StopFlag) -> any
                 break;
             }
             let trial = &trials[index];
-            let Some(outcome) = pool.install(|| trial.run(stop)).with_context(|| trial.name())? else {
+            let Some(outcome) = pool.install(|| trial.run(stop, kept)).with_context(|| trial.name())? else {
                 break;
             };
             store.write(trial, &outcome)?;
@@ -156,6 +168,20 @@ fn run_all(trials: &[Trial], jobs: usize, store: &Store, stop: &StopFlag) -> any
     }
     let outcomes = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcomes.into_iter().map(|outcome| outcome.context("a trial was not run")).collect()
+}
+
+/// Names the finished trials whose weights are not there: `keep` trains nothing again by itself.
+fn tell_unkept<'a>(done: impl Iterator<Item = &'a Trial>, store: &Store, kept: &Kept) -> anyhow::Result<()> {
+    for trial in done {
+        if !kept.has(trial)? {
+            tracing::warn!(
+                "keep: {} is done, but its weights were not kept; to train it again, move {} away",
+                trial.name(),
+                store.path(trial).display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn tell(trial: &Trial, outcome: &Outcome, number: usize, of: usize) {

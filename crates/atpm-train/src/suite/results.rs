@@ -25,7 +25,8 @@ impl Store {
         Ok(Self { folder })
     }
 
-    fn path(&self, trial: &Trial) -> PathBuf {
+    /// The trial's file.
+    pub fn path(&self, trial: &Trial) -> PathBuf {
         self.folder.join(format!("{}.json", trial.name()))
     }
 

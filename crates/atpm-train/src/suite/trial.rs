@@ -11,6 +11,7 @@ use toml::{Table, Value};
 
 use super::config::{Eval, SuiteConfig};
 use super::evaluation::{SplitScore, cross_entropy, evaluate};
+use super::kept::Kept;
 use super::models::{Entry, unread_data};
 use crate::run::config::Run;
 use crate::training::signals::StopFlag;
@@ -146,11 +147,12 @@ impl Trial {
         Ok(blake3::hash(&all).to_hex().to_string())
     }
 
-    /// Trains and evaluates on the current thread pool; `None` if `stop` was raised meanwhile.
+    /// Trains and evaluates on the current thread pool, and puts what was learned into `kept`; `None` if `stop` was raised
+    /// meanwhile.
     ///
     /// # Errors
-    /// A model that cannot be built, or too many steps that are not finite.
-    pub fn run(&self, stop: &StopFlag) -> anyhow::Result<Option<Outcome>> {
+    /// A model that cannot be built, too many steps that are not finite, weights that cannot be written.
+    pub fn run(&self, stop: &StopFlag, kept: Option<&Kept>) -> anyhow::Result<Option<Outcome>> {
         let (task, seed) = (self.task, self.run.seed());
         let began = Instant::now();
         let mut trainer = Trainer::new(&self.run, &Device::Cpu)?;
@@ -176,6 +178,9 @@ impl Trial {
             }
         }
         let seconds = began.elapsed().as_secs_f64();
+        if let Some(kept) = kept {
+            kept.write(self, &trainer)?;
+        }
         let score = |split| evaluate(trainer.model(), task, split, seed, self.eval.samples);
         let scores = if self.is_sweep {
             None

@@ -13,6 +13,31 @@ use crate::{Result, Segments};
 /// # Errors
 /// Shapes that do not fit.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>) -> Result<(Tensor, Tensor)> {
+    let mut ys = Vec::with_capacity(inputs.segments.tokens());
+    let state = walk(shape, inputs, |step| ys.push(step.y))?;
+    Ok((Tensor::cat(&ys, 1)?, state))
+}
+
+/// What each token found in memory that differs from its own entity: `r = e − αE₋ᵀs`, `[B,T,H,D]`, in the inputs' dtype.
+///
+/// # Errors
+/// Shapes that do not fit.
+pub fn residuals(shape: &Shape, inputs: &Inputs<'_>) -> Result<Tensor> {
+    let mut residuals = Vec::with_capacity(inputs.segments.tokens());
+    walk(shape, inputs, |step| residuals.push(step.residual))?;
+    Ok(Tensor::stack(&residuals, 1)?)
+}
+
+/// What one token gives.
+struct Step {
+    /// `[B,1,H·D]`.
+    y: Tensor,
+    /// `[B,H,D]`.
+    residual: Tensor,
+}
+
+/// Takes the tokens one after the other; the state after the last, `[B,H,S,D]`.
+fn walk(shape: &Shape, inputs: &Inputs<'_>, mut take: impl FnMut(Step)) -> Result<Tensor> {
     let (batch, tokens, _) = inputs.x.dims3()?;
     let Shape { heads, address, key, value, .. } = *shape;
     let x = inputs.x.reshape((batch, tokens, heads, shape.channels()))?;
@@ -20,7 +45,6 @@ pub fn forward(shape: &Shape, inputs: &Inputs<'_>) -> Result<(Tensor, Tensor)> {
         Some(state) => state.clone(),
         None => Tensor::zeros((batch, heads, address, shape.entity()), inputs.x.dtype(), inputs.x.device())?,
     };
-    let mut ys = Vec::with_capacity(tokens);
     for t in 0..tokens {
         let row = x.narrow(1, t, 1)?.squeeze(1)?;
         let control = |index: usize| -> candle_core::Result<Tensor> {
@@ -51,15 +75,15 @@ pub fn forward(shape: &Shape, inputs: &Inputs<'_>) -> Result<(Tensor, Tensor)> {
             ],
             2,
         )?;
-        let write = (omega * residual)?.unsqueeze(2)?;
+        let write = (omega * &residual)?.unsqueeze(2)?;
         state = (decayed + d.unsqueeze(3)?.broadcast_mul(&write)?)?;
 
         let a = d.broadcast_div(&inner(&d, &d)?.sqrt()?)?;
         let gap = inner(&q0, &a)?.affine(-1.0, 1.0)?;
         let q = (q0 + a.broadcast_mul(&(control(4)? * gap)?)?)?;
-        ys.push(read(&state, &q)?.reshape((batch, 1, heads * shape.entity()))?);
+        take(Step { y: read(&state, &q)?.reshape((batch, 1, heads * shape.entity()))?, residual });
     }
-    Ok((Tensor::cat(&ys, 1)?, state))
+    Ok(state)
 }
 
 /// `x/√(Σx²/n + ε)`.

@@ -3,6 +3,7 @@
 mod documents;
 mod shortcuts;
 mod solvers;
+mod writes;
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 
 use super::sample::QUESTIONS;
 use super::*;
-use crate::{Batch, BatchSource, IGNORE};
+use crate::{Batch, BatchSource, IGNORE, Tokenizer};
 
 /// Samples of a split that a test looks at.
 const MANY: u64 = 300;

@@ -4,6 +4,7 @@ mod decoding;
 mod documents;
 mod gradients;
 mod structure;
+mod trace;
 
 use atpm_core::Segments;
 use atpm_core::ops::cross_entropy::IGNORE;

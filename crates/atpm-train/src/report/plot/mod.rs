@@ -6,15 +6,18 @@
 //!
 //! Reading order: [`trace`] (metrics.jsonl → points, smoothing), [`axis`] (ticks and the break),
 //! [`figure`] (the picture), [`panel`] (curves inside one frame), [`svg`] (the writer), [`png`]. Other pictures:
-//! [`lines`] (one axis, a few lines), [`heat_map`].
+//! [`lines`] (one axis, a few lines), [`heat_map`]; of a sequence that a model read, [`sheet`], [`portrait`] and [`contrast`].
 
 pub mod axis;
 mod command;
+pub mod contrast;
 mod figure;
 pub mod heat_map;
 pub mod lines;
 mod panel;
 mod png;
+pub mod portrait;
+pub mod sheet;
 pub mod svg;
 pub mod trace;
 
@@ -159,8 +162,8 @@ pub fn write_traces(traces: &[Trace], options: &Options, svg: &Path, png: &Path)
     replace(png, &pixels)
 }
 
-/// Writes beside the target first, so that no reader meets half a picture.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes beside the target first, so that no reader meets half a file.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let fail = |source| Error::Write { path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");

@@ -1,13 +1,13 @@
 //! Chunked = sequential: values and all gradients, in both dtypes, over awkward lengths.
 
-use super::{Case, SMALL, forward, is_gradient};
+use super::{Case, SMALL, forward, is_gradient, reference};
 use crate::ops::mixer::{Inputs, Shape};
 use crate::testing::{
     assert_close, assert_matches_finite_differences, assert_same_on_any_thread_count, gradient_tolerance,
     value_tolerance,
 };
 use crate::{Result, Segments};
-use candle_core::{DType, Tensor};
+use candle_core::{D, DType, Tensor};
 
 fn assert_parity(label: &str, case: &Case) -> Result<()> {
     let dtype = case.x.dtype();
@@ -84,5 +84,38 @@ fn threads_do_not_matter() -> Result<()> {
     assert_same_on_any_thread_count("mixer", || {
         Ok(case.chunked_values()?.into_iter().map(|(_, value)| value).collect())
     });
+    Ok(())
+}
+
+// A token's residual is what the state that the tokens before it left (by the chunked path) lacks of its entity.
+#[test]
+fn residuals_are_what_the_memory_lacks() -> Result<()> {
+    let starts = [vec![0, 33], vec![66]];
+    let case = Case::random(8, SMALL, Segments::from_starts(70, starts.to_vec())?, DType::F64)?;
+    let Shape { heads, address, .. } = SMALL;
+    let residuals = reference::residuals(&SMALL, &case.inputs())?;
+    for token in [0, 1, 32, 33, 34, 65, 66, 69] {
+        let (x, controls) = (case.x.narrow(1, 0, token)?, case.controls.narrow(1, 0, token)?);
+        let before: Vec<Vec<usize>> =
+            starts.iter().map(|row| row.iter().copied().filter(|&at| at < token).collect()).collect();
+        let segments = Segments::from_starts(token, before)?;
+        let inputs = Inputs {
+            x: &x.contiguous()?,
+            controls: &controls.contiguous()?,
+            segments: &segments,
+            ..case.inputs()
+        };
+        let state = if token == 0 { case.state.clone() } else { forward(&SMALL, &inputs, false)?.0.state };
+
+        let here = case.x.narrow(1, token, 1)?.reshape((2, heads, SMALL.channels()))?;
+        let source = here.narrow(2, address, address)?;
+        let s = source.broadcast_div(&(source.sqr()?.sum_keepdim(D::Minus1)? + 1e-6)?.sqrt()?)?;
+        let keep: Vec<f64> = starts.iter().map(|row| if row.contains(&token) { 0.0 } else { 1.0 }).collect();
+        let alpha = case.controls.narrow(1, token, 1)?.narrow(2, 0, 1)?.reshape((2, heads, 1))?.exp()?;
+        let alpha = alpha.broadcast_mul(&Tensor::from_vec(keep, (2, 1, 1), alpha.device())?)?;
+        let held = state.broadcast_mul(&s.unsqueeze(3)?)?.sum(2)?.broadcast_mul(&alpha)?;
+        let want = (here.narrow(2, 2 * address, SMALL.entity())? - held)?;
+        assert_close(&format!("token {token}"), &residuals.narrow(1, token, 1)?.squeeze(1)?, &want, 1e-10);
+    }
     Ok(())
 }

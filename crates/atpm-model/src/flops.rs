@@ -40,6 +40,9 @@ impl Flops {
             ModelKind::Lstm => {
                 vec![("mixer.in_proj", layers * 4 * d * d), ("mixer.recurrent", layers * 4 * d * d)]
             }
+            ModelKind::Ntm => {
+                config.ntm().multiply_adds().map(|(part, count)| (part, layers * count)).to_vec()
+            }
         };
         if MixerKind::of(config).mlp {
             multiply_adds.push(("mlp", layers * 3 * d * mlp));

@@ -1,6 +1,6 @@
 //! Models of equal size: how many parameters can learn, and the width that brings them to a number.
 
-use crate::{Error, MixerKind, ModelConfig, ParameterSpec, Result, specs};
+use crate::{Error, ModelConfig, ModelKind, ParameterSpec, Result, specs};
 
 /// How far from the wanted number a matched model may be.
 const TOLERANCE: f64 = 0.02;
@@ -34,15 +34,20 @@ fn idle(config: &ModelConfig, spec: &ParameterSpec) -> usize {
 }
 
 /// The same model with one width chosen so that its learning parameters come nearest to `target`: the inner size of
-/// its MLP, or `d_model` where it has none.
+/// its MLP, an LSTM's `d_model`, the hidden units of a Neural Turing machine.
 ///
 /// # Errors
 /// No width that comes within 2 %, or a configuration that cannot be built.
 pub fn match_parameters(config: &ModelConfig, target: usize) -> Result<ModelConfig> {
-    let has_mlp = MixerKind::of(config).mlp;
-    let with = |width: usize| {
-        let (d_model, mlp) = if has_mlp { (config.d_model, width) } else { (width, config.mlp) };
-        ModelConfig { d_model, mlp, ..config.clone() }
+    let key = match config.kind {
+        ModelKind::Atpm | ModelKind::Transformer => "mlp",
+        ModelKind::Lstm => "d_model",
+        ModelKind::Ntm => "hidden",
+    };
+    let with = |width: usize| match config.kind {
+        ModelKind::Atpm | ModelKind::Transformer => ModelConfig { mlp: width, ..config.clone() },
+        ModelKind::Lstm => ModelConfig { d_model: width, ..config.clone() },
+        ModelKind::Ntm => ModelConfig { hidden: Some(width), ..config.clone() },
     };
     let count = |width: usize| learning_parameters(&with(width));
     // The count grows with the width: the first one past the target, or the one before it.
@@ -60,7 +65,7 @@ pub fn match_parameters(config: &ModelConfig, target: usize) -> Result<ModelConf
     if off as f64 > TOLERANCE * target as f64 {
         let problem =
             format!("no size brings the model within 2 % of {target} parameters; the nearest is {off} away");
-        return Err(Error::Config { key: if has_mlp { "mlp" } else { "d_model" }, problem });
+        return Err(Error::Config { key, problem });
     }
     Ok(with(width))
 }

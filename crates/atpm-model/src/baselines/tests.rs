@@ -30,6 +30,7 @@ fn family() -> Vec<(&'static str, ModelConfig)> {
         ("rcqp", pinned(Some(1.0), Some(1.0), false)),
         ("transformer", ModelConfig { kind: ModelKind::Transformer, ..reference() }),
         ("lstm", ModelConfig { kind: ModelKind::Lstm, ..reference() }),
+        ("ntm", ModelConfig { kind: ModelKind::Ntm, layers: 1, ..reference() }),
     ]
 }
 

@@ -23,7 +23,7 @@ pub struct Entry {
 
 /// Every model that has a name of its own, with the keys of `[model]` that it sets. The corners of ATPM are named
 /// by (λ, ρ).
-const NAMED: [(&str, &str); 8] = [
+pub(super) const NAMED: [(&str, &str); 9] = [
     ("atpm", ""),
     ("gdn", "rho = 0.0\nlambda = 0.0\ntie_beta = true"),
     ("psm", "rho = 0.0\nlambda = 0.0"),
@@ -32,6 +32,7 @@ const NAMED: [(&str, &str); 8] = [
     ("rcqp", "lambda = 1.0\nrho = 1.0"),
     ("transformer", "kind = \"transformer\""),
     ("lstm", "kind = \"lstm\""),
+    ("ntm", "kind = \"ntm\"\nlayers = 1"),
 ];
 
 /// The models that the config names, in its order.

@@ -291,6 +291,17 @@ impl ModelConfig {
         }
     }
 
+    /// Controllers of a head, of five, that are neither held at a constant nor follow another.
+    pub(crate) fn free_controllers(&self) -> usize {
+        let held = [self.rho.is_some(), self.lambda.is_some(), self.tie_beta];
+        5 - held.into_iter().filter(|held| *held).count()
+    }
+
+    /// Whether transport can have an effect.
+    pub(crate) fn transports(&self) -> bool {
+        self.rho != Some(0.0)
+    }
+
     /// Controllers that are held at a constant.
     pub fn pins(&self) -> Pins {
         Pins { rho: self.rho, lambda: self.lambda, tie_beta: self.tie_beta }

@@ -17,6 +17,6 @@ mod transformer;
 mod tests;
 
 pub use lstm::LSTM;
-pub use matching::{learning_parameters, match_parameters};
+pub use matching::{learning_parameters, match_flops, match_parameters, matched_width};
 pub use ntm::NTM;
 pub use transformer::TRANSFORMER;

@@ -9,7 +9,7 @@ use candle_core::Device;
 
 use super::config::SuiteConfig;
 use super::evaluation::{Decoding, Reader, answer, cross_entropy, evaluate};
-use super::models::{NAMED, entries};
+use super::models::{Entry, NAMED, entries};
 use super::protocol;
 use super::table::Table;
 use super::trial::Trial;
@@ -244,15 +244,20 @@ fn finished_trials_keep_their_digests() {
 fn every_named_model_is_matched() {
     let paper = include_str!("../../../../configs/suite/paper.toml");
     let names = NAMED.map(|(name, _)| format!("'{name}'")).join(", ");
-    let config =
-        SuiteConfig::from_toml(paper, Path::new("paper.toml"), &[format!("models=[{names}]")]).unwrap();
-    let entries = entries(&config).unwrap();
-    for entry in &entries {
-        let ratio = entry.parameters as f64 / entries[0].parameters as f64;
-        assert!((0.98..=1.02).contains(&ratio), "{}: {ratio}", entry.name);
+    for (by, amount) in [
+        ("params", (|entry| entry.parameters as f64) as fn(&Entry) -> f64),
+        ("flops", |entry| entry.training_flop_per_token),
+    ] {
+        let overrides = [format!("models=[{names}]"), format!("match={by}")];
+        let config = SuiteConfig::from_toml(paper, Path::new("paper.toml"), &overrides).unwrap();
+        let entries = entries(&config).unwrap();
+        for entry in &entries {
+            let ratio = amount(entry) / amount(&entries[0]);
+            assert!((0.98..=1.02).contains(&ratio), "{}: {ratio} of the {by}", entry.name);
+        }
+        let machine = entries.last().unwrap().model.ntm();
+        assert_eq!((machine.slots, machine.width, machine.read_heads), (128, 32, 1));
     }
-    let machine = entries.last().unwrap().model.ntm();
-    assert_eq!((machine.slots, machine.width, machine.read_heads), (128, 32, 1));
 }
 
 #[test]
@@ -261,6 +266,8 @@ fn mistakes_are_named() {
         (&["tasks=[]"][..], "`tasks` is empty"),
         (&["seeds=[1, 1]"], "`seeds` names something twice"),
         (&["train.steps=0"], "train.steps = 0"),
+        (&["match_tokens=0"], "match_tokens = 0"),
+        (&["match=flop"], "`flops`"),
         (&["train.stepz=5"], "stepz"),
         (&["tasks=['kv_recal']"], "kv_recal"),
         (&["seeds=[1000]"], "sweep.seed = 1000"),
@@ -341,6 +348,7 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
     {
         assert!(markdown.contains(line), "{markdown}");
     }
+    assert!(markdown.contains("| model | parameters | MFLOP a token |"), "{markdown}");
     let json = serde_json::to_value(&table).unwrap();
     assert!(json["rows"][0]["exact_match"]["mean"].is_f64() && json["models"][4]["name"] == "wide");
 }

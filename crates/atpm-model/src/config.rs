@@ -32,6 +32,9 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Atpm, Self::Transformer, Self::Lstm, Self::Ntm];
+
     /// What it is called in configs and reports.
     pub fn name(self) -> &'static str {
         match self {

@@ -2,13 +2,13 @@
 
     python torch_step.py --d 512 --layers 8 --heads 8 --S 64 --K 32 --V 32 --R 16 \
         --mlp 1408 --vocab 8192 --batch 4 --seq 1024 --steps 5 --threads 2 [--dtype bf16] [--compile] \
-        [--mixer attention]
+        [--kind transformer]
 
 Forward, backward, clipping and a fused AdamW update, in f32 or under bf16 autocast, as written or
 compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss, peak_rss_bytes. The
 memory runs in chunks: everything that does not depend on the state is batched over all chunks, and one
-loop carries the state from chunk to chunk. With `--mixer attention`, the same decoder around softmax attention: what
-a user of recurrent models gives up, or not.
+loop carries the state from chunk to chunk. With `--kind transformer`, the same decoder around softmax attention: what
+a user of recurrent models gives up, or not. With `--kind lstm`, around torch.nn.LSTM and without MLPs.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
 """
@@ -157,6 +157,17 @@ class Attention(nn.Module):
         return self.out_proj(y.transpose(1, 2).flatten(2))
 
 
+class Lstm(nn.Module):
+    """An LSTM of the model's width; it has two biases where one would do."""
+
+    def __init__(self, a):
+        super().__init__()
+        self.lstm = nn.LSTM(a.d, a.d, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
 class Mlp(nn.Module):
     def __init__(self, a):
         super().__init__()
@@ -174,24 +185,25 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(a.vocab, a.d)
         nn.init.normal_(self.embedding.weight, std=0.02)
         norm = lambda: nn.RMSNorm(a.d, eps=1e-6)
-        self.blocks = nn.ModuleList(
-            nn.ModuleList([norm(), mixer(a), norm(), Mlp(a)]) for _ in range(a.layers)
-        )
+        mlp = lambda: [] if mixer is Lstm else [norm(), Mlp(a)]
+        self.blocks = nn.ModuleList(nn.ModuleList([norm(), mixer(a), *mlp()]) for _ in range(a.layers))
         self.norm = norm()
 
     def logits(self, ids, mix=lambda layer, mixer, x: mixer(x)):
         """Logits [B,T,vocab]; `mix` runs a layer's mixer."""
         x = self.embedding(ids)
-        for layer, (mixer_norm, mixer, mlp_norm, mlp) in enumerate(self.blocks):
+        for layer, (mixer_norm, mixer, *rest) in enumerate(self.blocks):
             x = x + mix(layer, mixer, mixer_norm(x))
-            x = x + mlp(mlp_norm(x))
+            if rest:
+                mlp_norm, mlp = rest
+                x = x + mlp(mlp_norm(x))
         return F.linear(self.norm(x), self.embedding.weight)
 
     def forward(self, ids, targets):
         return F.cross_entropy(self.logits(ids).flatten(0, 1), targets.flatten())
 
 
-MIXERS = {"atpm": Mixer, "attention": Attention}
+MIXERS = {"atpm": Mixer, "transformer": Attention, "lstm": Lstm}
 
 
 def peak_rss_bytes():
@@ -214,9 +226,9 @@ def arguments():
     parser = size_parser("One training step in PyTorch, timed.", batch=4, seq=1024, steps=5)
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--mixer", choices=list(MIXERS), default="atpm")
+    parser.add_argument("--kind", choices=list(MIXERS), default="atpm")
     args = parser.parse_args()
-    if args.seq % CHUNK:
+    if args.kind == "atpm" and args.seq % CHUNK:
         parser.error(f"--seq must be a multiple of {CHUNK}")
     return args
 
@@ -226,7 +238,7 @@ def main():
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = Decoder(args, MIXERS[args.mixer])
+    model = Decoder(args, MIXERS[args.kind])
     forward = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens = torch.randint(args.vocab, (args.batch, args.seq + 1))
@@ -242,7 +254,7 @@ def main():
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[2:])
     report = {
-        "peer": f"torch {torch.__version__} {args.mixer} {args.dtype}{' compiled' if args.compile else ''}",
+        "peer": f"torch {torch.__version__} {args.kind} {args.dtype}{' compiled' if args.compile else ''}",
         "params": sum(p.numel() for p in model.parameters()),
         "threads": torch.get_num_threads(),
         "tokens_per_s": args.batch * args.seq / seconds,

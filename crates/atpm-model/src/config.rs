@@ -8,6 +8,7 @@ use atpm_core::ops::gates::Pins;
 use atpm_core::ops::mixer;
 use serde::{Deserialize, Serialize};
 
+use crate::ntm::NtmConfig;
 use crate::{Error, Result};
 
 /// Largest size in channels, and largest number of layers or heads: far beyond use, and small enough
@@ -26,15 +27,21 @@ pub enum ModelKind {
     Transformer,
     /// An LSTM: [`crate::baselines::LSTM`].
     Lstm,
+    /// A Neural Turing machine: [`crate::baselines::NTM`].
+    Ntm,
 }
 
 impl ModelKind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Atpm, Self::Transformer, Self::Lstm, Self::Ntm];
+
     /// What it is called in configs and reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Atpm => "atpm",
             Self::Transformer => "transformer",
             Self::Lstm => "lstm",
+            Self::Ntm => "ntm",
         }
     }
 }
@@ -46,7 +53,8 @@ impl ModelKind {
 #[expect(clippy::struct_excessive_bools, reason = "independent switches, each a key of the run's file")]
 pub struct ModelConfig {
     /// How blocks look back in time. Default ATPM. A transformer has `d_model / heads` channels a head and reads
-    /// neither the memory's sizes nor its controllers; an LSTM has `d_model` cells a layer, no heads and no MLP.
+    /// neither the memory's sizes nor its controllers; an LSTM has `d_model` cells a layer, no heads and no MLP; a
+    /// Neural Turing machine has `heads` read and as many write heads, and no MLP.
     pub kind: ModelKind,
     /// Rows of the embedding table, in tokens. 0 (default) takes the tokenizer's size, rounded up
     /// to a multiple of 64; the model itself is built with the resolved number.
@@ -74,6 +82,15 @@ pub struct ModelConfig {
     pub query_norm: bool,
     /// Whether the output head is the embedding table. Default true.
     pub tied: bool,
+    /// Hidden units of a Neural Turing machine's LSTM. Default (not set): 128.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<usize>,
+    /// Slots of a Neural Turing machine's memory. Default (not set): 128.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slots: Option<usize>,
+    /// Numbers in such a slot. Default (not set): 32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot_width: Option<usize>,
     /// ε of every RMSNorm, added to the mean square. Default 1e-6.
     pub norm_eps: f64,
     /// Holds ρ, the strength of transport, at this value in \[0, 1\]. Default: learned.
@@ -111,6 +128,9 @@ impl Default for ModelConfig {
             short_conv: 4,
             query_norm: true,
             tied: true,
+            hidden: None,
+            slots: None,
+            slot_width: None,
             norm_eps: 1e-6,
             rho: None,
             lambda: None,
@@ -160,10 +180,24 @@ impl ModelConfig {
     }
 
     fn validate_kind(&self) -> Result<()> {
+        let name = self.kind.name();
+        for (key, size, least) in
+            [("hidden", self.hidden, 1), ("slots", self.slots, 3), ("slot_width", self.slot_width, 1)]
+        {
+            let Some(size) = size else { continue };
+            if self.kind != ModelKind::Ntm {
+                let problem = format!(
+                    "belongs to the Neural Turing machine, and model.kind is \"{name}\"; leave it out"
+                );
+                return refuse(key, problem);
+            }
+            if !(least..=MAX_SIZE).contains(&size) {
+                return refuse(key, format!("must be {least} to {MAX_SIZE}, got {size}"));
+            }
+        }
         if self.kind == ModelKind::Atpm {
             return Ok(());
         }
-        let name = self.kind.name();
         for (key, is_set) in
             [("rho", self.rho.is_some()), ("lambda", self.lambda.is_some()), ("tie_beta", self.tie_beta)]
         {
@@ -247,6 +281,30 @@ impl ModelConfig {
         }
     }
 
+    /// Sizes of one Neural Turing machine, which reads and gives `d_model` numbers a token.
+    pub fn ntm(&self) -> NtmConfig {
+        let usual = NtmConfig::new(self.d_model, self.d_model);
+        NtmConfig {
+            hidden: self.hidden.unwrap_or(usual.hidden),
+            slots: self.slots.unwrap_or(usual.slots),
+            width: self.slot_width.unwrap_or(usual.width),
+            read_heads: self.heads,
+            write_heads: self.heads,
+            ..usual
+        }
+    }
+
+    /// Controllers of a head, of five, that are neither held at a constant nor follow another.
+    pub(crate) fn free_controllers(&self) -> usize {
+        let held = [self.rho.is_some(), self.lambda.is_some(), self.tie_beta];
+        5 - held.into_iter().filter(|held| *held).count()
+    }
+
+    /// Whether transport can have an effect.
+    pub(crate) fn transports(&self) -> bool {
+        self.rho != Some(0.0)
+    }
+
     /// Controllers that are held at a constant.
     pub fn pins(&self) -> Pins {
         Pins { rho: self.rho, lambda: self.lambda, tie_beta: self.tie_beta }
@@ -271,7 +329,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, Change); 23] = [
+        let cases: [(&str, Change); 26] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
@@ -295,6 +353,9 @@ mod tests {
             ("heads", |c| (c.kind, c.heads) = (ModelKind::Transformer, 3)),
             ("lambda", |c| (c.kind, c.lambda) = (ModelKind::Lstm, Some(0.0))),
             ("tie_beta", |c| (c.kind, c.tie_beta) = (ModelKind::Transformer, true)),
+            ("rho", |c| (c.kind, c.rho) = (ModelKind::Ntm, Some(0.0))),
+            ("slots", |c| (c.kind, c.slots) = (ModelKind::Ntm, Some(2))),
+            ("slot_width", |c| c.slot_width = Some(32)),
         ];
         for (expected, change) in cases {
             match with(change).validate() {

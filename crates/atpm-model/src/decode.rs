@@ -1,7 +1,8 @@
 //! What a model remembers between tokens: named tensors, of a fixed size unless it is a transformer.
 //!
 //! An ATPM block has two, whatever was read before: the mixer's state `[B,H,S,D]` and the short
-//! convolution's last inputs `[B,W−1,C]`, `C = H·(2S+K+V)`. Attention has its keys and values, which grow by every token.
+//! convolution's last inputs `[B,W−1,C]`, `C = H·(2S+K+V)`. An LSTM and a Neural Turing machine have theirs. Attention has its
+//! keys and values, which grow by every token.
 
 use std::collections::BTreeMap;
 

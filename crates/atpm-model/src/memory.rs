@@ -106,7 +106,8 @@ impl Call<'_> {
     }
 
     /// What one block saves: the memory (projected, gate, y, logits, a state a chunk), attention (rotated projections, y, a
-    /// number a head) or LSTM (gates, cells, outputs); the middle of the block, and the MLP's packed projection.
+    /// number a head) LSTM (gates, cells, outputs) or
+    /// Turing machine (its memory and what led to it); the middle of the block, and the MLP's packed projection.
     fn block(&self) -> usize {
         let ModelConfig { d_model: d, heads, mlp, .. } = *self.config;
         let shape = self.config.mixer_shape();
@@ -119,6 +120,11 @@ impl Call<'_> {
             }
             ModelKind::Transformer => self.for_each_token(self.activation * (4 * d + heads + middle_and_mlp)),
             ModelKind::Lstm => self.for_each_token(self.activation * 6 * d),
+            ModelKind::Ntm => {
+                let machine = self.config.ntm();
+                let at_start = product(&[self.rows, machine.state_len(), F32]);
+                sum(&[self.for_each_token(F32 * machine.numbers_per_step().0), at_start])
+            }
         }
     }
 
@@ -155,6 +161,8 @@ impl Call<'_> {
             ModelKind::Transformer => 7 * d,
             // dgates; the outputs before each token.
             ModelKind::Lstm => 8 * d,
+            // The three of the MLP.
+            ModelKind::Ntm => 3 * d + self.config.ntm().numbers_per_step().1,
         };
         self.for_each_token(self.activation * numbers)
     }

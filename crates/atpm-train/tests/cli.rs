@@ -54,6 +54,8 @@ fn mistakes_exit_with_2() {
         (&["suite", "ntm", "train", "--task", "copy", "--set", "train.stepps=3"], &["did you mean `steps`?"]),
         (&["suite", "ntm", "eval", "--model", "none"], &["there is no such folder"]),
         (&["suite", "ntm", "inspect", "--model", "none"], &["there is no such folder"]),
+        (&["suite", "match"], &["no config given"]),
+        (&["suite", "match", "--config", &debug, "--by", "layers"], &["params, flops"]),
         (&["suite"], &["no config given", "configs/suite/smoke.toml"]),
         (&["suite", "--config", "none.toml"], &["cannot read the config none.toml"]),
         (&["suite", "--config", &smoke, "--set", "models=['gnd']"], &["`gnd`", "did you mean `gdn`?"]),
@@ -86,6 +88,7 @@ fn help_of_every_command_has_examples() {
         &["tokenizer", "train"],
         &["suite"],
         &["suite", "show"],
+        &["suite", "match"],
         &["suite", "ntm", "train"],
         &["suite", "ntm", "eval"],
         &["suite", "ntm", "inspect"],
@@ -137,6 +140,34 @@ fn the_paper_config_passes_a_dry_run() {
     assert_eq!(counts.len(), 4, "{text}");
     assert!(counts.iter().all(|count| (count / counts[0] - 1.0).abs() < 0.02), "{text}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+// What `suite match` prints, laid over the run's settings, is a model as large as the run's.
+#[test]
+fn matched_settings_are_a_run_of_equal_size() {
+    let debug = config("debug.toml");
+    let json = |args: &[&str]| -> serde_json::Value {
+        let output = run_in(root(), args);
+        assert!(output.status.success(), "{args:?}\n{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for (by, key) in [("params", "parameters"), ("flops", "training_flop_per_token")] {
+        let report = json(&["suite", "match", "--config", &debug, "--by", by, "--json"]);
+        let wanted = report[key].as_f64().unwrap();
+        let models = report["models"].as_array().unwrap();
+        let found: Vec<_> = models.iter().filter(|model| model["settings"].is_array()).collect();
+        let named = |name: &str| found.iter().copied().find(|model| model["name"] == name);
+        for name in ["gdn", "transformer", "lstm", "ntm"] {
+            let model = named(name).unwrap_or_else(|| panic!("{name}: {report}"));
+            assert!((model[key].as_f64().unwrap() / wanted - 1.0).abs() <= 0.02, "{model}");
+        }
+        // A kind without pinned parameters, whose dry run counts the same.
+        let lstm = named("lstm").unwrap();
+        let settings = lstm["settings"].as_array().unwrap().iter().map(|setting| setting.as_str().unwrap());
+        let flags: Vec<&str> = settings.flat_map(|setting| ["--set", setting]).collect();
+        let run = json(&[&["--config", &debug, "--dry-run", "--json"], &flags[..]].concat());
+        assert_eq!(run[key], lstm[key], "{lstm}");
+    }
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn interruptions_change_no_bit() {
 #[test]
 fn baselines_learn_and_resume_bit_for_bit() {
     let lab = Lab::new();
-    for kind in ["transformer", "lstm"] {
+    for kind in ["transformer", "lstm", "ntm"] {
         let set = format!("model.kind={kind}");
         let straight = lab.run(&format!("{kind}-straight"), &[&set]);
         go(&straight, &Resume::Never);
@@ -183,7 +183,7 @@ fn baselines_learn_and_resume_bit_for_bit() {
         assert!(losses[11] < losses[0] - 0.3, "{kind}: {losses:?}");
     }
     let refused =
-        Run::from_toml(CONFIG, "test").unwrap().with(&["model.kind=lstm", "device=cuda"]).unwrap_err();
+        Run::from_toml(CONFIG, "test").unwrap().with(&["model.kind=ntm", "device=cuda"]).unwrap_err();
     assert!(refused.to_string().contains("no CUDA kernels"), "{refused}");
     assert_eq!(exit::code(&refused), 2);
 }

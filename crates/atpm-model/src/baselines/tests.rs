@@ -3,8 +3,8 @@
 use atpm_core::Segments;
 use candle_core::{Device, Tensor};
 
-use super::{learning_parameters, match_parameters};
-use crate::{Decoder, ModelConfig, ModelKind};
+use super::{learning_parameters, match_flops, match_parameters};
+use crate::{Decoder, Flops, ModelConfig, ModelKind};
 
 fn reference() -> ModelConfig {
     ModelConfig {
@@ -30,6 +30,7 @@ fn family() -> Vec<(&'static str, ModelConfig)> {
         ("rcqp", pinned(Some(1.0), Some(1.0), false)),
         ("transformer", ModelConfig { kind: ModelKind::Transformer, ..reference() }),
         ("lstm", ModelConfig { kind: ModelKind::Lstm, ..reference() }),
+        ("ntm", ModelConfig { kind: ModelKind::Ntm, layers: 1, ..reference() }),
     ]
 }
 
@@ -44,6 +45,25 @@ fn every_model_comes_within_two_percent() {
     }
     let error = match_parameters(&reference(), 1000).unwrap_err().to_string();
     assert!(error.contains("model.mlp") && error.contains("within 2 % of 1000"), "{error}");
+}
+
+#[test]
+fn every_model_comes_within_two_percent_of_the_work() {
+    let training = |config: &ModelConfig| Flops::of_documents(config, 32).training();
+    let target = training(&reference());
+    for (name, config) in family() {
+        let matched = match_flops(&config, target, 32).unwrap();
+        assert!((training(&matched) / target - 1.0).abs() <= 0.02, "{name}");
+        Decoder::new(&matched, 0, &Device::Cpu).unwrap();
+    }
+    // What attention spends on a longer past is taken from its MLP.
+    let attention = |tokens| {
+        let config = ModelConfig { kind: ModelKind::Transformer, ..reference() };
+        match_flops(&config, target, tokens).unwrap().mlp
+    };
+    assert!(attention(256) < attention(32));
+    let error = match_flops(&reference(), 1e3, 32).unwrap_err().to_string();
+    assert!(error.contains("model.mlp") && error.contains("within 2 % of 1000 FLOPs a token"), "{error}");
 }
 
 // What is not counted never gets a gradient; what is counted does, but for embeddings of ids that were not read.

@@ -47,6 +47,7 @@ impl MixerKind {
             ModelKind::Atpm => ATPM,
             ModelKind::Transformer => baselines::TRANSFORMER,
             ModelKind::Lstm => baselines::LSTM,
+            ModelKind::Ntm => baselines::NTM,
         }
     }
 }

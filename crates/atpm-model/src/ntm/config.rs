@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
+use super::layout::{Layout, SHIFTS};
+use super::memory::Kept;
 use crate::init::Init;
 use crate::{Error, ParameterSpec, Result};
 
-/// Prefix of the parameters' names.
+/// Prefix of the parameters' names of a machine that is part of nothing larger.
 pub(super) const PREFIX: &str = "ntm";
 /// `softplus⁻¹(1)`: β starts at 1.
 const BETA_BIAS: f64 = 0.541_324_854_612_918_1;
@@ -96,10 +97,18 @@ impl NtmConfig {
     /// # Errors
     /// As [`Self::validate`].
     pub fn specs(&self) -> Result<Vec<ParameterSpec>> {
+        self.specs_of(PREFIX)
+    }
+
+    /// The parameters of the machine called `prefix` in a larger model.
+    ///
+    /// # Errors
+    /// As [`Self::validate`].
+    pub fn specs_of(&self, prefix: &str) -> Result<Vec<ParameterSpec>> {
         self.validate()?;
         let layout = Layout::new(self);
         let spec =
-            |name: &str, shape: Vec<usize>, init| ParameterSpec::new(format!("{PREFIX}.{name}"), shape, init);
+            |name: &str, shape: Vec<usize>, init| ParameterSpec::new(format!("{prefix}.{name}"), shape, init);
         // Uniform with variance 1/(3·inputs), as is usual for an LSTM.
         let uniform = |inputs: usize| Init::Uniform((inputs as f64).sqrt().recip());
         Ok(vec![
@@ -118,6 +127,35 @@ impl NtmConfig {
     /// As [`Self::validate`].
     pub fn parameter_count(&self) -> Result<usize> {
         Ok(self.specs()?.iter().map(ParameterSpec::elements).sum())
+    }
+
+    /// Numbers of a row's state: controller, what was read, weights, memory.
+    pub fn state_len(&self) -> usize {
+        Layout::new(self).state_len()
+    }
+
+    /// Numbers that forward keeps of a row and step, most of them the memory; and those that backward holds beside.
+    pub(crate) fn numbers_per_step(&self) -> (usize, usize) {
+        let layout = Layout::new(self);
+        let cells = if layout.recurrent { layout.hidden } else { 0 };
+        let told = layout.units + layout.raw_padded;
+        let kept = layout.seen_padded + told + cells + layout.shown + Kept::new(&layout).len();
+        // What a step was told has a gradient; inputs and outputs are passed on as copies.
+        (kept, told + 2 * (layout.inputs + layout.outputs))
+    }
+
+    /// Multiply-adds of a row and step, by part. The memory's: norms of its slots; of a head the similarity, the
+    /// interpolation and the shift; reading; erasing and adding.
+    pub(crate) fn multiply_adds(&self) -> [(&'static str, usize); 4] {
+        let Layout { units, seen, raw, hidden, outputs, shown, heads, reads, writes, slots, width, .. } =
+            Layout::new(self);
+        let memory = slots * width * (1 + heads + reads + 2 * writes) + heads * slots * (2 + SHIFTS);
+        [
+            ("mixer.controller", units * seen),
+            ("mixer.heads", raw * hidden),
+            ("mixer.memory", memory),
+            ("mixer.output", outputs * shown),
+        ]
     }
 
     fn controller_bias(&self, layout: &Layout) -> Init {

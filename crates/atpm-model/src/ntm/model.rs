@@ -16,9 +16,6 @@ use crate::parameter::Parameters;
 use crate::{Error, Parameter, Result};
 
 const LAYER: &str = "ntm";
-/// Name of a row's whole state in a [`DecodeState`].
-const STATE: &str = "ntm.state";
-
 /// A Neural Turing machine with trainable parameters.
 ///
 /// As a [`Layer`] it maps `[B,T,I]` to `[B,T,O]`, starts anew where a document begins, and differentiates through time. It
@@ -28,6 +25,8 @@ pub struct Ntm {
     layout: Layout,
     kept: Kept,
     parameters: [Parameter; COUNT],
+    /// Name of a row's whole state in a [`DecodeState`].
+    state: String,
     anneal: f64,
 }
 
@@ -51,7 +50,17 @@ impl Ntm {
     /// As [`Self::new`], or another dtype.
     pub fn with_dtype(config: &NtmConfig, seed: u64, dtype: DType) -> Result<Self> {
         let mut parameters = Parameters::initialise(&config.specs()?, seed, dtype, &Device::Cpu)?;
-        let mut take = |name: &str| parameters.take(PREFIX, name);
+        let machine = Self::of(config, PREFIX, &mut parameters)?;
+        parameters.finish()?;
+        Ok(machine)
+    }
+
+    /// The machine called `prefix` in a larger model: takes the parameters of [`NtmConfig::specs_of`], on the CPU.
+    ///
+    /// # Errors
+    /// A parameter that is not there.
+    pub fn of(config: &NtmConfig, prefix: &str, parameters: &mut Parameters) -> Result<Self> {
+        let mut take = |name: &str| parameters.take(prefix, name);
         let taken = [
             take("controller.weight")?,
             take("controller.bias")?,
@@ -60,9 +69,15 @@ impl Ntm {
             take("output.weight")?,
             take("output.bias")?,
         ];
-        parameters.finish()?;
         let layout = Layout::new(config);
-        Ok(Self { config: config.clone(), kept: Kept::new(&layout), layout, parameters: taken, anneal: 1.0 })
+        Ok(Self {
+            config: config.clone(),
+            kept: Kept::new(&layout),
+            layout,
+            parameters: taken,
+            state: format!("{prefix}.state"),
+            anneal: 1.0,
+        })
     }
 
     /// Its sizes.
@@ -199,10 +214,10 @@ impl Ntm {
         segments: &Segments,
         state: &mut DecodeState,
     ) -> Result<Tensor> {
-        let mut now = state.get(STATE)?.flatten_all()?.to_vec1::<T>()?;
+        let mut now = state.get(&self.state)?.flatten_all()?.to_vec1::<T>()?;
         let (y, _) = self.run(x, segments, &mut now)?;
-        state
-            .set(STATE, Tensor::from_vec(now, (segments.batch(), self.layout.state_len()), &Device::Cpu)?)?;
+        let shape = (segments.batch(), self.layout.state_len());
+        state.set(&self.state, Tensor::from_vec(now, shape, &Device::Cpu)?)?;
         Ok(y)
     }
 
@@ -247,7 +262,7 @@ impl Layer for Ntm {
         } else {
             Tensor::from_vec(self.start::<f32>(batch), shape, &Device::Cpu)?
         };
-        Ok(vec![(STATE.into(), state)])
+        Ok(vec![(self.state.clone(), state)])
     }
 
     fn resume(&self, x: &Tensor, segments: &Segments, state: &mut DecodeState) -> Result<Tensor> {

@@ -1,5 +1,6 @@
 //! `bench ops`: each op beside its reference in plain candle operations.
 
+use atpm_model::ModelKind;
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
@@ -7,6 +8,7 @@ use super::cases::{Case, Cases, Pass, Reference};
 use super::clock::{median, seconds};
 use super::sizes::{Block, SizeArgs};
 use crate::report::output;
+use crate::run::exit::user;
 
 /// Flags of `bench ops`.
 #[derive(Debug, clap::Args)]
@@ -55,6 +57,10 @@ pub(super) struct Row {
 /// Sizes that cannot be built, or an op that refuses.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let sizes = args.sizes.resolve(&Device::Cpu)?;
+    if sizes.model.kind != ModelKind::Atpm {
+        let kind = sizes.model.kind.name();
+        return Err(user(format!("model.kind = \"{kind}\": only \"atpm\" can be measured op by op")));
+    }
     let block = Block { rows: args.batch, tokens: args.seq };
     let cases = Cases::new(&sizes.model, block, sizes.precision).all()?;
     let report = measure(&cases, block, args.repeats)?;

@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use atpm_core::{Precision, cuda};
 use atpm_model::{ModelConfig, ModelKind};
 use candle_core::{Device, Tensor};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 
 use crate::run::cli::ConfigArgs;
 use crate::run::config;
@@ -16,6 +17,9 @@ pub(super) struct SizeArgs {
     /// A run's settings; its `[model]` and `[train]` sections take the place of the sizes below.
     #[command(flatten)]
     config: ConfigArgs,
+    /// How blocks look back in time, as `model.kind`; the widths of others than ATPM are `--d`, `--heads` and `--mlp`.
+    #[arg(long, default_value = "atpm", value_parser = PossibleValuesParser::new(ModelKind::ALL.map(ModelKind::name)).map(|name| kind(&name)))]
+    kind: ModelKind,
     /// Model width.
     #[arg(long, default_value_t = 512)]
     d: usize,
@@ -110,15 +114,12 @@ impl SizeArgs {
         }
         sizes.model.validate()?;
         device::expect_sizes(device, &sizes.model)?;
-        if sizes.model.kind != ModelKind::Atpm {
-            let kind = sizes.model.kind.name();
-            return Err(user(format!("model.kind = \"{kind}\": only \"atpm\" can be measured op by op")));
-        }
         Ok(sizes)
     }
 
     fn model(&self) -> ModelConfig {
         ModelConfig {
+            kind: self.kind,
             vocab: self.vocab,
             d_model: self.d,
             layers: self.layers,
@@ -131,6 +132,11 @@ impl SizeArgs {
             ..ModelConfig::default()
         }
     }
+}
+
+/// The kind of this name, one of all.
+fn kind(name: &str) -> ModelKind {
+    ModelKind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or_default()
 }
 
 /// Whether the device multiplies in this precision; a GPU multiplies in all.

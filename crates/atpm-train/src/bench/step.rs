@@ -2,7 +2,7 @@
 
 use atpm_core::optim::adamw;
 use atpm_core::{Precision, Segments, cuda};
-use atpm_model::{Decoder, Flops, ModelConfig, Parameter, zero_gradients};
+use atpm_model::{Decoder, Flops, ModelConfig, ModelKind, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ pub(super) struct Args {
     /// Steps that count, after two that do not.
     #[arg(long, default_value_t = 5)]
     steps: usize,
-    /// Leave the table of ops out, as on a GPU.
+    /// Leave the table of ops out, as on a GPU and for other kinds than ATPM.
     #[arg(long)]
     no_ops: bool,
     /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
@@ -113,13 +113,13 @@ pub(super) fn measure(
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
     let peak_gflop_per_s = matmul_peak_on(device, settings.peaks.side, settings.precision)?;
-    let table = if settings.ops && !cuda::is_gpu(device) {
+    let table = if settings.ops && model.kind == ModelKind::Atpm && !cuda::is_gpu(device) {
         Some(OpTable::measure(model, block, settings, peak_gflop_per_s, s_per_step)?)
     } else {
         None
     };
     let tokens_per_s = block.count() as f64 / s_per_step;
-    let flop_per_token = Flops::of(model).training();
+    let flop_per_token = Flops::of_documents(model, block.tokens).training();
     let gflop_per_s = tokens_per_s * flop_per_token / 1e9;
     Ok(Report {
         params,

@@ -5,7 +5,7 @@ use super::clock::{PeakSizes, Resident, median, memory_peak, resident_bytes, sec
 use super::sizes::{Block, SizeArgs};
 use super::{decode, ops, step};
 use atpm_core::Precision;
-use atpm_model::ModelConfig;
+use atpm_model::{Flops, ModelConfig, ModelKind};
 use candle_core::Device;
 
 fn tiny() -> ModelConfig {
@@ -65,6 +65,20 @@ fn a_step_is_measured_with_all_of_its_ops() {
         let rate = row["bytes"].as_f64().unwrap() * row["calls"].as_f64().unwrap()
             / row["seconds"].as_f64().unwrap();
         assert!((row["gb_per_s"].as_f64().unwrap() * 1e9 / rate - 1.0).abs() < 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn other_kinds_have_a_step_but_no_ops() {
+    let peaks = PeakSizes { side: 64, elements: 4096 };
+    let settings = step::Settings { steps: 1, ops: true, precision: Precision::F32, peaks };
+    for kind in ModelKind::ALL.into_iter().filter(|kind| *kind != ModelKind::Atpm) {
+        let model = ModelConfig { kind, ..tiny() };
+        let report = step::measure(&model, BLOCK, settings, &Device::Cpu).unwrap();
+        let report = serde_json::to_value(report).unwrap();
+        assert!(report["table"].is_null() && report["tokens_per_s"].as_f64() > Some(0.0), "{report}");
+        let flop = Flops::of_documents(&model, BLOCK.tokens).training();
+        assert_eq!(report["flop_per_token"].as_f64(), Some(flop), "{}", kind.name());
     }
 }
 

@@ -88,6 +88,10 @@ impl ExportConfig {
             rho,
             lambda,
             tie_beta,
+            // A Neural Turing machine has no export.
+            hidden: _,
+            slots: _,
+            slot_width: _,
             // These act before or during training only.
             rho_logit: _,
             lambda_logit: _,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::exit::user;
 use super::nearest::nearest;
 use crate::report::output;
-use crate::suite::{command, ntm};
+use crate::suite::{command, matching, ntm};
 
 /// The comparison's flags, or another command about the memory tasks.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,8 @@ pub struct Args {
 pub enum Command {
     /// Print samples of a task in words, each answer in brackets.
     Show(ShowArgs),
+    /// Widths at which other models are as large as a run's, for loss curves on text.
+    Match(matching::Args),
     /// The Neural Turing machine on its own tasks: train, measure beyond training, look inside.
     #[command(subcommand)]
     Ntm(ntm::Command),
@@ -94,6 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         None => command::run(&args.suite),
         Some(Command::Show(args)) => show(&args),
+        Some(Command::Match(args)) => matching::run(&args),
         Some(Command::Ntm(command)) => ntm::run(&command),
     }
 }

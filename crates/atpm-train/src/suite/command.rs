@@ -1,7 +1,9 @@
 //! `atpm-train suite --config FILE`.
 
+use serde::Serialize;
+
 use super::config::SuiteConfig;
-use super::models::entries;
+use super::models::{Entry, entries};
 use super::results::replace;
 use super::table::Table;
 use super::{curves, protocol};
@@ -20,8 +22,9 @@ Examples:
 Every trial (one model, one task, one seed) is a file in `out`; a trial that is there is not run again. At the end there
 are table.md, table.json and a learning curve a task, curves/TASK.svg and .png.
 
-With --json: models (name, parameters, lr, sweep), rows (task, model, split, seeds, exact_match, token_accuracy,
-cross_entropy, each with mean, min and max), training_seconds.";
+With --json: models (name, parameters, training_flop_per_token, lr, sweep), rows (task, model, split, seeds, exact_match,
+token_accuracy, cross_entropy, each with mean, min and max), training_seconds. With --dry-run --json: models (name,
+parameters, training_flop_per_token, and the resolved [model]), trials, sweep_trials.";
 
 /// Flags of `suite`.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,7 +33,7 @@ pub struct Args {
     /// What is compared, and overrides.
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Print the models' parameters and the number of trials, and stop.
+    /// Print the models' sizes and the number of trials, and stop.
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object instead of the table.
@@ -45,7 +48,7 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let config = SuiteConfig::load(&args.config)?;
     if args.dry_run {
-        return dry_run(&config);
+        return dry_run(&config, args.json);
     }
     logging::warn_if_unoptimised();
     let stop = StopFlag::on_signals()?;
@@ -60,18 +63,26 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json { output::json(&table) } else { output::part(markdown) }
 }
 
-fn dry_run(config: &SuiteConfig) -> anyhow::Result<()> {
-    let entries = entries(config)?;
-    for entry in &entries {
-        output::line(format_args!("{}: {} parameters", entry.name, entry.parameters))?;
+#[derive(Serialize)]
+struct Sketch {
+    models: Vec<Entry>,
+    trials: usize,
+    sweep_trials: usize,
+}
+
+fn dry_run(config: &SuiteConfig, json: bool) -> anyhow::Result<()> {
+    let models = entries(config)?;
+    let rates = if config.sweep.lrs.len() > 1 { config.sweep.lrs.len() } else { 0 };
+    let trials = models.len() * config.tasks.len() * config.seeds.len();
+    let sketch = Sketch { trials, sweep_trials: models.len() * rates * config.sweep.tasks.len(), models };
+    if json {
+        return output::json(&sketch);
     }
-    let swept =
-        if config.sweep.lrs.len() > 1 { config.sweep.lrs.len() * config.sweep.tasks.len() } else { 0 };
+    for entry in &sketch.models {
+        output::line(entry.sizes())?;
+    }
     output::line(format_args!(
-        "{} trials of {} steps, after {} trials of {} steps that choose learning rates",
-        entries.len() * config.tasks.len() * config.seeds.len(),
-        config.train.steps,
-        entries.len() * swept,
-        config.sweep.steps
+        "{trials} trials of {} steps, after {} trials of {} steps that choose learning rates",
+        config.train.steps, sketch.sweep_trials, config.sweep.steps
     ))
 }

@@ -33,6 +33,9 @@ pub struct SuiteConfig {
     /// What all models have in common with the reference.
     #[serde(default, rename = "match")]
     pub matched: Matched,
+    /// Tokens of the documents in which FLOPs a token are counted: attention's grow with them.
+    #[serde(default = "usual_tokens")]
+    pub match_tokens: usize,
     /// `[model]` of the reference, as in a run's config; the vocabulary is the suite's.
     pub model: Table,
     /// More models: each section's keys are laid over `[model]`.
@@ -62,6 +65,8 @@ pub enum Matched {
     /// Parameters that can learn, within 2 %.
     #[default]
     Params,
+    /// FLOPs of training a token, within 2 %.
+    Flops,
     /// Nothing: widths are as they stand.
     None,
 }
@@ -124,6 +129,11 @@ fn one() -> usize {
     1
 }
 
+/// About the mean length of a training sample of the nine tasks.
+fn usual_tokens() -> usize {
+    32
+}
+
 fn first_seed() -> Vec<u64> {
     vec![0]
 }
@@ -170,6 +180,7 @@ impl SuiteConfig {
         }
         for (what, number) in [
             ("jobs", self.jobs as u64),
+            ("match_tokens", self.match_tokens as u64),
             ("train.steps", self.train.steps),
             ("train.rows", self.train.rows as u64),
             ("eval.samples", self.eval.samples),

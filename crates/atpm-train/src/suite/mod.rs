@@ -2,14 +2,16 @@
 //! and table.
 //!
 //! Rooms, in reading order: [`config`] (what is compared), [`models`] (their names and sizes), [`trial`] (one model
-//! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`kept`] (what it learned), [`protocol`] (sweep,
-//! then all trials), [`table`], [`curves`], [`command`]; and [`ntm`], the Neural Turing machine on tasks of its own.
+//! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`kept`] (what it learned),
+//! [`protocol`] (sweep, then all trials), [`table`], [`curves`], [`command`]; [`matching`], equal sizes for runs on text; and
+//! [`ntm`], the Neural Turing machine on tasks of its own.
 
 pub mod command;
 pub mod config;
 pub mod curves;
 pub mod evaluation;
 pub mod kept;
+pub mod matching;
 pub mod models;
 pub mod ntm;
 pub mod protocol;

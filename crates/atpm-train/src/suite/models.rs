@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use atpm_data::synthetic::vocabulary;
-use atpm_model::{ModelConfig, baselines};
+use atpm_model::{Flops, ModelConfig, baselines};
+use serde::Serialize;
 use toml::{Table, Value};
 
 use super::config::{Matched, SuiteConfig};
@@ -11,19 +12,21 @@ use crate::run::exit::{OrUser, user};
 use crate::run::nearest::nearest;
 
 /// A model of the suite, its widths settled.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its sizes and switches.
-    pub model: ModelConfig,
     /// Parameters that can learn.
     pub parameters: usize,
+    /// FLOPs of training a token, in documents of `match_tokens` tokens.
+    pub training_flop_per_token: f64,
+    /// Its sizes and switches.
+    pub model: ModelConfig,
 }
 
 /// Every model that has a name of its own, with the keys of `[model]` that it sets. The corners of ATPM are named
 /// by (λ, ρ).
-const NAMED: [(&str, &str); 8] = [
+pub(super) const NAMED: [(&str, &str); 9] = [
     ("atpm", ""),
     ("gdn", "rho = 0.0\nlambda = 0.0\ntie_beta = true"),
     ("psm", "rho = 0.0\nlambda = 0.0"),
@@ -32,7 +35,18 @@ const NAMED: [(&str, &str); 8] = [
     ("rcqp", "lambda = 1.0\nrho = 1.0"),
     ("transformer", "kind = \"transformer\""),
     ("lstm", "kind = \"lstm\""),
+    ("ntm", "kind = \"ntm\"\nlayers = 1"),
 ];
+
+impl Entry {
+    /// Its sizes in words.
+    pub fn sizes(&self) -> String {
+        let Self { name, parameters, training_flop_per_token, model } = self;
+        let (key, width) = baselines::matched_width(model);
+        let mflop = training_flop_per_token / 1e6;
+        format!("{name}: {parameters} parameters, {mflop:.3} MFLOP a token, {key} = {width}")
+    }
+}
 
 /// The models that the config names, in its order.
 ///
@@ -40,22 +54,38 @@ const NAMED: [(&str, &str); 8] = [
 /// A name that stands for nothing, keys that no model has, or widths that cannot be matched.
 pub fn entries(config: &SuiteConfig) -> anyhow::Result<Vec<Entry>> {
     let reference = settings(config, "the reference", &Table::new())?;
-    let target = baselines::learning_parameters(&reference)?;
     config
         .models
         .iter()
         .map(|name| {
             let model = settings(config, name, &changes(config, name)?)?;
-            let model = match config.matched {
-                Matched::Params => baselines::match_parameters(&model, target)
-                    .with_context(|| format!("model `{name}` cannot be matched to {target} parameters"))
-                    .or_user()?,
-                Matched::None => model,
-            };
+            let model = matched(model, &reference, config.matched, config.match_tokens)
+                .with_context(|| format!("model `{name}` cannot be matched to the reference"))
+                .or_user()?;
             let parameters = baselines::learning_parameters(&model)?;
-            Ok(Entry { name: name.clone(), model, parameters })
+            let training_flop_per_token = Flops::of_documents(&model, config.match_tokens).training();
+            Ok(Entry { name: name.clone(), parameters, training_flop_per_token, model })
         })
         .collect()
+}
+
+/// The model as large as the reference; FLOPs are those in documents of `tokens` tokens.
+///
+/// # Errors
+/// No width that comes near enough, or a model that cannot be built.
+pub(super) fn matched(
+    model: ModelConfig,
+    reference: &ModelConfig,
+    by: Matched,
+    tokens: usize,
+) -> atpm_model::Result<ModelConfig> {
+    match by {
+        Matched::Params => baselines::match_parameters(&model, baselines::learning_parameters(reference)?),
+        Matched::Flops => {
+            baselines::match_flops(&model, Flops::of_documents(reference, tokens).training(), tokens)
+        }
+        Matched::None => Ok(model),
+    }
 }
 
 /// What the model of this name changes about the reference.

@@ -31,6 +31,8 @@ pub struct Model {
     pub name: String,
     /// Its parameters that can learn.
     pub parameters: usize,
+    /// FLOPs of training a token, in documents of `match_tokens` tokens.
+    pub training_flop_per_token: f64,
     /// Peak learning rate.
     pub lr: f64,
     /// What each rate of the sweep came to: mean validation cross-entropy in nats.
@@ -43,8 +45,8 @@ pub struct Model {
 /// A mistake in the config, results of other settings, a trial that fails; [`Interrupted`] after a signal.
 pub fn run(config: &SuiteConfig, stop: &StopFlag) -> anyhow::Result<Findings> {
     let entries = entries(config)?;
-    for Entry { name, parameters, .. } in &entries {
-        tracing::info!("{name}: {parameters} parameters");
+    for entry in &entries {
+        tracing::info!("{}", entry.sizes());
     }
     let store = Store::open(&config.out)?;
     let models = sweep(config, &entries, &store, stop)?;
@@ -91,7 +93,8 @@ fn sweep(
             let best = sweep.iter().filter(|(_, loss)| loss.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1));
             let unswept = Trial::new(config, entry, config.tasks[0], config.seeds[0], 1, declared)?;
             let lr = best.map_or(unswept.run.optimizer().lr, |(lr, _)| *lr);
-            Ok(Model { name: entry.name.clone(), parameters: entry.parameters, lr, sweep })
+            let Entry { parameters, training_flop_per_token, .. } = *entry;
+            Ok(Model { name: entry.name.clone(), parameters, training_flop_per_token, lr, sweep })
         })
         .collect()
 }

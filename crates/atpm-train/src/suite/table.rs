@@ -98,11 +98,13 @@ impl Table {
 
     /// The table as Markdown.
     pub fn markdown(&self) -> String {
-        let mut text =
-            String::from("| model | parameters | learning rate | sweep (rate: nats) |\n|---|--:|--:|---|\n");
-        for Model { name, parameters, lr, sweep } in &self.models {
+        let mut text = String::from(
+            "| model | parameters | MFLOP a token | learning rate | sweep (rate: nats) |\n|---|--:|--:|--:|---|\n",
+        );
+        for Model { name, parameters, training_flop_per_token, lr, sweep } in &self.models {
             let sweep: Vec<_> = sweep.iter().map(|(lr, loss)| format!("{lr}: {loss:.3}")).collect();
-            let _ = writeln!(text, "| {name} | {parameters} | {lr} | {} |", sweep.join(", "));
+            let mflop = training_flop_per_token / 1e6;
+            let _ = writeln!(text, "| {name} | {parameters} | {mflop:.3} | {lr} | {} |", sweep.join(", "));
         }
         for (title, value, factor, digits) in METRICS {
             for (split, name) in SPLITS {

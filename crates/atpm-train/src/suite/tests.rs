@@ -9,9 +9,10 @@ use candle_core::Device;
 
 use super::config::SuiteConfig;
 use super::evaluation::{Decoding, Reader, answer, cross_entropy, evaluate};
-use super::models::entries;
+use super::models::{Entry, NAMED, entries};
 use super::protocol;
 use super::table::Table;
+use super::trial::Trial;
 use crate::run::exit;
 use crate::training::inputs::Inputs;
 use crate::training::signals::StopFlag;
@@ -19,7 +20,7 @@ use crate::training::signals::StopFlag;
 const CONFIG: &str = r#"
 out = "unset"
 tasks = ["kv_recall", "copy"]
-models = ["atpm", "gdn", "transformer", "lstm", "wide"]
+models = ["atpm", "gdn", "transformer", "lstm", "wide", "turing"]
 jobs = 2
 [model]
 d_model = 16
@@ -33,6 +34,11 @@ mlp = 24
 [variants.wide]
 mlp = 60
 short_conv = 0
+[variants.turing]
+kind = "ntm"
+layers = 1
+slots = 8
+slot_width = 3
 [train]
 steps = 2
 rows = 4
@@ -205,7 +211,7 @@ fn the_mixture_is_the_mean_over_its_tasks() {
 fn models_are_matched_and_named() {
     let entries = entries(&config(&[]).unwrap()).unwrap();
     let names: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
-    assert_eq!(names, ["atpm", "gdn", "transformer", "lstm", "wide"]);
+    assert_eq!(names, ["atpm", "gdn", "transformer", "lstm", "wide", "turing"]);
     for entry in &entries {
         let ratio = entry.parameters as f64 / entries[0].parameters as f64;
         assert!((0.98..=1.02).contains(&ratio), "{}: {ratio}", entry.name);
@@ -217,12 +223,51 @@ fn models_are_matched_and_named() {
     assert!(unmatched[4].parameters > unmatched[0].parameters);
 }
 
+// A trial that is there is found by this digest: settings that were possible before a key came must keep theirs.
+#[test]
+fn finished_trials_keep_their_digests() {
+    let config = config(&[]).unwrap();
+    for (entry, digest) in entries(&config).unwrap().iter().zip([
+        "7fd02c2cb84a9a8dd913a95e25438ad800c109215d5625a3f0f9af7d9521bf94",
+        "a3411322a2cab5a0973bfdbf3a38dc16d976fdd83de27650ab5dd69f33c8e480",
+        "9f2b618b84d4492d6541952ddf6973b587f247f60413d9921a38c13d2be2db02",
+        "cbdff13680ac60fedac5b82fe6a58740f76f9b6f94e769eab29efaba3c372aa9",
+        "d1dd4d38557dc7f18902ba312dc58fa00bd1d1a0465cbd8e3714717ce9f36db4",
+    ]) {
+        let trial = Trial::new(&config, entry, Task::Copy, 0, 2, Some(0.01)).unwrap();
+        assert_eq!(trial.digest().unwrap(), digest, "{}", entry.name);
+    }
+}
+
+// At the size of the comparison, memory of 128 × 32 and all.
+#[test]
+fn every_named_model_is_matched() {
+    let paper = include_str!("../../../../configs/suite/paper.toml");
+    let names = NAMED.map(|(name, _)| format!("'{name}'")).join(", ");
+    for (by, amount) in [
+        ("params", (|entry| entry.parameters as f64) as fn(&Entry) -> f64),
+        ("flops", |entry| entry.training_flop_per_token),
+    ] {
+        let overrides = [format!("models=[{names}]"), format!("match={by}")];
+        let config = SuiteConfig::from_toml(paper, Path::new("paper.toml"), &overrides).unwrap();
+        let entries = entries(&config).unwrap();
+        for entry in &entries {
+            let ratio = amount(entry) / amount(&entries[0]);
+            assert!((0.98..=1.02).contains(&ratio), "{}: {ratio} of the {by}", entry.name);
+        }
+        let machine = entries.last().unwrap().model.ntm();
+        assert_eq!((machine.slots, machine.width, machine.read_heads), (128, 32, 1));
+    }
+}
+
 #[test]
 fn mistakes_are_named() {
     for (overrides, expected) in [
         (&["tasks=[]"][..], "`tasks` is empty"),
         (&["seeds=[1, 1]"], "`seeds` names something twice"),
         (&["train.steps=0"], "train.steps = 0"),
+        (&["match_tokens=0"], "match_tokens = 0"),
+        (&["match=flop"], "`flops`"),
         (&["train.stepz=5"], "stepz"),
         (&["tasks=['kv_recal']"], "kv_recal"),
         (&["seeds=[1000]"], "sweep.seed = 1000"),
@@ -272,10 +317,12 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
     };
     let before = files();
     // Two rates a model in the sweep, then two tasks.
-    assert_eq!((before.len(), first.outcomes.len()), (5 * 2 + 5 * 2, 10));
+    assert_eq!((before.len(), first.outcomes.len()), (6 * 2 + 6 * 2, 12));
 
-    // One result lost: it alone is made again, and comes out the same, whatever runs beside it.
-    std::fs::remove_file(trials.join("copy-lstm-0.json")).unwrap();
+    // Two results lost: they alone are made again, and come out the same, whatever runs beside them.
+    for lost in ["copy-lstm-0.json", "copy-turing-0.json"] {
+        std::fs::remove_file(trials.join(lost)).unwrap();
+    }
     let second = go(&["jobs=2"]).unwrap();
     let same = |a: &protocol::Findings, b: &protocol::Findings| {
         a.outcomes
@@ -284,7 +331,7 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
             .all(|(a, b)| (a.task, &a.model, &a.losses, a.scores) == (b.task, &b.model, &b.losses, b.scores))
     };
     assert!(same(&first, &second));
-    assert_eq!(files().iter().filter(|file| !before.contains(file)).count(), 1);
+    assert_eq!(files().iter().filter(|file| !before.contains(file)).count(), 2);
 
     let error = go(&["optimizer.weight_decay=0.5"]).unwrap_err();
     assert_eq!(exit::code(&error), 2, "{error:#}");
@@ -295,10 +342,13 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
     assert_eq!((model.sweep.len(), model.lr), (2, best.0));
     let table = Table::of(first);
     let markdown = table.markdown();
-    assert_eq!(table.rows.len(), 2 * 5 * 3);
-    for line in ["| task | atpm | gdn | transformer | lstm | wide |", "Exact match, %, Stress", "| mean |"] {
+    assert_eq!(table.rows.len(), 2 * 6 * 3);
+    for line in
+        ["| task | atpm | gdn | transformer | lstm | wide | turing |", "Exact match, %, Stress", "| mean |"]
+    {
         assert!(markdown.contains(line), "{markdown}");
     }
+    assert!(markdown.contains("| model | parameters | MFLOP a token |"), "{markdown}");
     let json = serde_json::to_value(&table).unwrap();
     assert!(json["rows"][0]["exact_match"]["mean"].is_f64() && json["models"][4]["name"] == "wide");
 }

@@ -97,13 +97,21 @@ impl Plan {
 /// A device, tokenizer or vocabulary that cannot be used, or a run that does not fit into memory.
 pub fn sketch(run: &Run) -> anyhow::Result<(Run, Estimate)> {
     let device = device::open(run.device())?;
+    let run = with_vocabulary(run)?;
+    let estimate = Estimate::checked(&run, &device)?;
+    Ok((run, estimate))
+}
+
+/// The run with its vocabulary filled in; a tokenizer that is yet to be trained counts as large as it may become.
+///
+/// # Errors
+/// A tokenizer or vocabulary that cannot be used.
+pub fn with_vocabulary(run: &Run) -> anyhow::Result<Run> {
     let ids = match run.tokenizer()? {
         TokenizerSpec::Bpe(size) => size,
         _ => open_tokenizer(run.data())?.vocab_size(),
     };
-    let run = run.with_vocab_for(ids)?;
-    let estimate = Estimate::checked(&run, &device)?;
-    Ok((run, estimate))
+    run.with_vocab_for(ids)
 }
 
 /// Opens the training stream; `None` begins it.

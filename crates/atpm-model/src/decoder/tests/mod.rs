@@ -30,6 +30,11 @@ fn tiny() -> ModelConfig {
     }
 }
 
+fn turing_machine() -> ModelConfig {
+    let (hidden, slots, slot_width) = (Some(7), Some(9), Some(3));
+    ModelConfig { kind: ModelKind::Ntm, hidden, slots, slot_width, ..tiny() }
+}
+
 /// Every switch of the configuration, each at least once off its default.
 fn presets() -> Vec<(&'static str, ModelConfig)> {
     let pinned = |rho, lambda, tie_beta| ModelConfig { rho, lambda, tie_beta, ..tiny() };
@@ -45,6 +50,7 @@ fn presets() -> Vec<(&'static str, ModelConfig)> {
         ("checkpointed", ModelConfig { activation_checkpointing: true, ..tiny() }),
         ("transformer", ModelConfig { kind: ModelKind::Transformer, ..tiny() }),
         ("lstm", ModelConfig { kind: ModelKind::Lstm, ..tiny() }),
+        ("ntm", turing_machine()),
         ("smallest", ModelConfig { heads: 1, address: 2, key: 1, value: 1, rank: 1, layers: 1, ..tiny() }),
     ]
 }

@@ -47,7 +47,7 @@ fn the_same_seed_gives_the_same_text() {
 
 #[test]
 fn a_saved_memory_goes_on_as_one_session() {
-    for kind in [ModelKind::Atpm, ModelKind::Transformer, ModelKind::Lstm] {
+    for kind in [ModelKind::Atpm, ModelKind::Transformer, ModelKind::Lstm, ModelKind::Ntm] {
         saved_memory(&ModelConfig { kind, ..config(true) });
     }
 }

@@ -129,7 +129,7 @@ pub const KEYS: &[Key] = &[
     key("", "threads", Count(0), Of("0"), "CPU threads; 0 = all cores. The results do not depend on it."),
     key("", "run_dir", Text, Absent("`runs/` and the config file's name"), "Folder of the run: config, metrics, checkpoints, log."),
 
-    key("model", "kind", Choice(&["atpm", "transformer", "lstm"]), Of("\"atpm\""), "How blocks look back in time: the ATPM memory, softmax attention with rotary positions, or an LSTM (without MLP); see docs/suite.md."),
+    key("model", "kind", Choice(&["atpm", "transformer", "lstm", "ntm"]), Of("\"atpm\""), "How blocks look back in time: the ATPM memory, softmax attention with rotary positions, an LSTM or a Neural Turing machine (both without MLP); see docs/suite.md."),
     key("model", "vocab", Count(0), Of("0"), "Rows of the embedding, in tokens; 0 = the tokenizer's size rounded up to a multiple of 64."),
     key("model", "d_model", Count(1), Of("1024"), "Width of the residual stream, in channels."),
     key("model", "layers", Count(1), Of("12"), "Blocks of mixer and SwiGLU."),
@@ -142,6 +142,9 @@ pub const KEYS: &[Key] = &[
     key("model", "short_conv", Count(0), Of("4"), "Width of the short causal convolution, in tokens; 0 = off."),
     key("model", "query_norm", Switch, Of("true"), "Whether the query is L2-normalised before the recall correction."),
     key("model", "tied", Switch, Of("true"), "Whether the output projection is the embedding."),
+    key("model", "hidden", Count(1), Absent("128"), "Hidden units of a Neural Turing machine's LSTM; this and the next two belong to `kind = \"ntm\"`."),
+    key("model", "slots", Count(3), Absent("128"), "Slots of a Neural Turing machine's memory."),
+    key("model", "slot_width", Count(1), Absent("32"), "Numbers in a slot."),
     key("model", "norm_eps", Positive, Of("1e-6"), "Added to the mean square in the RMS norms of the residual stream."),
     key("model", "rho", Unit, Absent("learned"), "Pins the transport controller ρ to this value."),
     key("model", "lambda", Unit, Absent("learned"), "Pins the recall controller λ to this value."),

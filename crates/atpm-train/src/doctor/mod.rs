@@ -211,7 +211,7 @@ impl Report {
     fn render(&self) -> String {
         let kind = if self.emulated { " (emulated kernels)" } else { "" };
         let other = if self.compared_with == "cpu" { "the CPU" } else { "their definitions" };
-        let mut text = format!("ops on {}{kind}, compared with {other}\n", self.device);
+        let mut text = format!("ops on {}{kind}, compared with {other}: relative RMS errors\n", self.device);
         let _ = writeln!(text, "{:16}{:6}{:>14}{:>14}{:>14}", "", "", "value error", "gradients'", "gates'");
         let shown = |error: Option<f64>| error.map_or_else(|| "-".into(), |error| format!("{error:.1e}"));
         for row in &self.ops {
@@ -229,7 +229,8 @@ impl Report {
                 let _ = writeln!(text, "at most, in {name:10}{value:>14.0e}{gradient:>14.0e}{gate:>14.0e}");
             }
         }
-        text.push_str("relative RMS errors\n");
+        let right = self.ops.iter().filter(|row| row.right).count();
+        let _ = writeln!(text, "{right} of {} right", self.ops.len());
         text
     }
 }

@@ -2,7 +2,7 @@
 CARGO ?= cargo
 BIN := target/release/atpm-train
 
-.PHONY: help build demo test test-kernels test-launches kernels build-cuda gpu-bundle rehearse cuda-toolkit check bench bench-ops doc golden fmt clean
+.PHONY: help build demo test test-kernels test-launches kernels build-cuda check-cuda gpu-bundle rehearse cuda-toolkit check bench bench-ops doc golden fmt clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -24,6 +24,9 @@ test-launches: ## run what launches the CUDA kernels, whole training runs among 
 
 build-cuda: ## build target/release/atpm-train with CUDA; needs a CUDA 13.0 toolkit (nvcc, libraries)
 	CUDA_COMPUTE_CAP=$${CUDA_COMPUTE_CAP:-80} $(CARGO) build --release --workspace --locked --bin atpm-train --features cuda
+
+check-cuda: ## type check and lints of the CUDA backend, without CUDA
+	scripts/check_cuda.sh
 
 gpu-bundle: ## one folder for a machine with a GPU and no compiler, target/gpu-bundle
 	scripts/gpu_bundle.sh

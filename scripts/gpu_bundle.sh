@@ -4,7 +4,7 @@
 #   scripts/gpu_bundle.sh
 #
 # It holds the program and the launch tests (packed by gzip, which gpu_check.sh undoes), configs, golden files, demo
-# shards and gpu_check.sh. The programs start on any x86-64 Linux with a C library as new as this one's, and want a driver
+# shards, gpu_check.sh and the peers' scripts that it runs where a Python has PyTorch. The programs start on any x86-64 Linux with a C library as new as this one's, and want a driver
 # and cuBLAS, cuRAND of CUDA 13 when they are asked for a GPU. Needs a C and a C++ compiler and pip; compiles with the
 # toolkit of `make cuda-toolkit`. The golden files are looked for in $ATPM_GOLDEN, or data/golden.
 set -euo pipefail
@@ -37,7 +37,7 @@ print(next(message["executable"] for message in messages
 }
 
 rm -rf "$bundle"
-mkdir -p "$bundle/bin" "$bundle/golden"
+mkdir -p "$bundle/bin" "$bundle/golden" "$bundle/peers"
 strip -o "$bundle/bin/atpm-train" "$(executable atpm-train)"
 strip -o "$bundle/bin/cuda-tests" "$(executable cuda)"
 for program in "$bundle"/bin/*; do
@@ -49,6 +49,7 @@ done
 cp -r configs "$bundle/configs"
 cp "$golden"/*.safetensors "$bundle/golden/"
 cp scripts/gpu_check.sh "$bundle/"
+cp scripts/peers/torch_mixers.py scripts/peers/torch_step.py "$bundle/peers/"
 "$bundle/bin/atpm-train" data demo --out "$bundle/data/demo" >&2
 gzip "$bundle"/bin/*
 

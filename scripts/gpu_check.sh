@@ -3,8 +3,10 @@
 #
 #   ./gpu_check.sh [OUT]     (check-results)
 #
-# Prints one table, writes OUT/check.json and a log a check, and fails if a check fails. Sizes may be set by the
-# environment, for a rehearsal where a GPU is emulated; the defaults are for a device:
+# Prints one table, writes OUT/check.json and a log a check, and fails if a check fails. First what must be right, then
+# what is timed: ops beside their floors, and, where a Python has PyTorch with CUDA and flash-linear-attention, the mixer and
+# the step beside those; a peer that is not there is `missing`, with the reason. Sizes may be set by the environment, for a
+# rehearsal where a GPU is emulated; the defaults are for a device:
 #   DEVICE     cuda:0
 #   STEPS      50       steps of configs/debug.toml, on CUDA twice and on the CPU once
 #   TOLERANCE  1e-3     relative difference of a step's loss between CUDA and the CPU
@@ -14,7 +16,12 @@
 #   TIMED_ROWS 32       their rows, at once
 #   TIMED_TOKENS 2048   tokens of a row
 #   BENCH      1        a step and decoding, timed (0: not)
-#   LIMIT      420      seconds for everything; what begins later is left out and counts as failed
+#   OPS_CONFIG configs/200m.toml   model of the timed ops and mixers
+#   OPS_ROWS   32       rows of the timed ops
+#   OPS_TOKENS 2048     tokens of a row
+#   MIXER_SIZES "8x2048 64x2048"   rows and tokens at which the mixer is timed beside its peers
+#   PEER_PYTHON python3 a Python that may have PyTorch and flash-linear-attention
+#   LIMIT      420      seconds for everything; what begins later is left out: a check then counts as failed, a peer as missing
 #   TESTS      empty    a filter for the launch tests
 set -uo pipefail
 cd "$(dirname "$0")"
@@ -28,6 +35,9 @@ limit=${LIMIT:-420}
 timed=${TIMED:-12}
 timed_rows=${TIMED_ROWS:-32}
 timed_tokens=${TIMED_TOKENS:-2048}
+ops_config=${OPS_CONFIG:-configs/200m.toml}
+mixer_sizes=${MIXER_SIZES:-8x2048 64x2048}
+peer_python=${PEER_PYTHON:-python3}
 train=bin/atpm-train
 export ATPM_GOLDEN=$PWD/golden
 
@@ -37,25 +47,29 @@ for packed in bin/*.gz; do [ ! -e "$packed" ] || gzip -d -f "$packed"; done
 failures=0
 rows=() # name, outcome, seconds, what was seen: separated by tabs
 
-# check NAME COMMAND…: runs the command; its last line is what the table shows.
-check() {
-  local name=$1 log="$out/${1// /-}.log" begin=$SECONDS outcome detail
-  shift
+row() { # name, outcome, seconds, what was seen
+  rows+=("$1"$'\t'"$2"$'\t'"$3"$'\t'"$4")
+  if [ "$2" = failed ]; then failures=$((failures + 1)); fi
+  printf '%-28s %-8s %4d s  %s\n' "$@"
+}
+missing() { row "$1" missing 0 "$2"; } # name, why
+
+# attempt OTHERWISE NAME COMMAND…: runs the command; its last line is what the table shows. OTHERWISE is the outcome
+# where it does not succeed.
+attempt() {
+  local otherwise=$1 name=$2 log="$out/${2// /-}.log" begin=$SECONDS outcome=passed detail
+  shift 2
   if [ $((limit - begin)) -le 0 ]; then
-    rows+=("$name"$'\t'"failed"$'\t'"0"$'\t'"no time left")
-    failures=$((failures + 1))
+    row "$name" "$otherwise" 0 "no time left"
     return
   fi
   export LEFT=$((limit - begin))
-  if "$@" >"$log" 2>&1; then outcome=passed; else outcome=failed failures=$((failures + 1)); fi
+  "$@" >"$log" 2>&1 || outcome=$otherwise
   detail=$(grep -v '^[[:space:]]*$' "$log" | tail -1 | tr '\t' ' ' | cut -c1-160)
-  rows+=("$name"$'\t'"$outcome"$'\t'"$((SECONDS - begin))"$'\t'"$detail")
-  printf '%-28s %-8s %4d s  %s\n' "$name" "$outcome" $((SECONDS - begin)) "$detail"
+  row "$name" "$outcome" $((SECONDS - begin)) "$detail"
 }
-missing() { # name, why
-  rows+=("$1"$'\t'"missing"$'\t'"0"$'\t'"$2")
-  printf '%-28s %-8s %4d s  %s\n' "$1" missing 0 "$2"
-}
+check() { attempt failed "$@"; }
+peer() { attempt missing "$@"; }
 
 doctor() {
   timeout "$LEFT" $train doctor --device "$device" --json >"$out/doctor.json" &&
@@ -109,9 +123,10 @@ evaluation() {
     printf "loss of one checkpoint: CPU %s, CUDA %s, relative difference %.2e\n", cpu, cuda, d
     exit !(cpu > 0 && d <= 1e-4) }'
 }
-memory_in_use() { # MiB of all processes on the device
+memory_in_use() { # MiB of all processes on the device, the driver's own among it
   nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null
 }
+number() { cat "$1" 2>/dev/null | tr ',{}' '\n\n\n' | sed -nE 's/^ *"'"$2"'": ?([0-9.eE+-]+).*/\1/p' | tail -1; } # file, field
 large_run=(--config configs/200m.toml --set device="$device" --set run_dir="$out/200m" --set data.lanes=2
   --set data.train='data/demo/train_*.parquet' --set data.val='data/demo/val_*.parquet'
   --set train.rows="$timed_rows" --set train.tokens="$timed_tokens" --set train.accumulate=1 --set train.dtype=bf16
@@ -134,14 +149,71 @@ timed_steps() {
     END { printf "%d tokens/s, %.1f TFLOP/s of the model, waiting for data %.1f %%\n", tokens, gflops / 1000, 100 * wait
           exit !(tokens > 0) }'
 }
-# The estimate that a run begins with, beside what the driver said during it.
+# The estimate that a run begins with, beside what the run then took: the driver's own count of free memory, from when the
+# device was open (context and library handles are there) to the end (the driver keeps what was freed). Both ends are one
+# process's, so what the driver takes for itself is in neither.
 memory_estimate() {
   local estimate
   estimate=$($train "${large_run[@]}" --resume auto --dry-run | tr ',{' '\n\n' | sed -nE 's/^ *"memory_bytes": ?([0-9]+).*/\1/p')
-  awk -v estimate="$estimate" -v peak="$(cat "$out/200m.peak")" 'BEGIN {
-    ratio = peak * 1048576 / estimate
-    printf "estimated %.0f MiB, in use %d MiB: %.1f %%\n", estimate / 1048576, peak, 100 * ratio
+  awk -v estimate="$estimate" -v taken="$(number "$out/200m.json" gpu_bytes)" -v peak="$(cat "$out/200m.peak")" 'BEGIN {
+    ratio = taken / estimate
+    printf "estimated %.0f MiB, taken %.0f MiB: %.1f %%; with the driver: %d MiB in use\n", estimate / 1048576, taken / 1048576, 100 * ratio, peak
     exit !(ratio > 0.9 && ratio < 1.1) }'
+}
+
+# The rows of `bench ops --json`, and of a peer's: op, pass, seconds, floors for memory and products, times the floor.
+rows_of() {
+  tr '{' '\n' <"$1" | awk '
+    function field(name, text) {
+      if (!match($0, "\"" name "\": ?[^,}]*")) return "-"
+      text = substr($0, RSTART, RLENGTH); sub(/^[^:]*: ?/, "", text); gsub(/"/, "", text)
+      return text
+    }
+    /"pass":/ {
+      printf "%s\t%s\t%s\t%s\t%s\t%s\n", field("op"), field("pass"), field("seconds"),
+        field("memory_floor_seconds"), field("product_floor_seconds"), field("times_floor") }'
+}
+bench_ops() { # dtype
+  timeout "$LEFT" $train bench ops --config "$ops_config" --batch "${OPS_ROWS:-32}" --seq "${OPS_TOKENS:-2048}" \
+    --device "$device" --dtype "$1" --json >"$out/ops-$1.json" || return
+  rows_of "$out/ops-$1.json" | awk -F '\t' '
+    { printf "%-18s %-8s %10.3f ms   floors: memory %9.3f, products %9s   %6.1f times the higher\n", $1, $2, 1e3 * $3,
+        1e3 * $4, ($5 == "null" ? "-" : sprintf("%.3f", 1e3 * $5)), $6 }
+    $2 == "both" && $6 > worst { worst = $6; farthest = $1 }
+    $1 == "mixer" && $2 == "both" { mixer = $6 }
+    END { printf "%d rows; mixer at %.1f times its floor, farthest: %s at %.1f times\n", NR, mixer, farthest, worst
+          exit !(NR > 20 && mixer > 0) }'
+}
+size_in() { sed -nE "s/^$1 *= *([0-9]+).*/\1/p" "$ops_config" | head -1; } # key of [model]
+bench_mixer() { # rows x tokens
+  timeout "$LEFT" $train bench ops --op mixer --config "$ops_config" --batch "${1%x*}" --seq "${1#*x}" \
+    --device "$device" --dtype bf16 --json >"$out/mixer-$1.json" || return
+  rows_of "$out/mixer-$1.json" | awk -F '\t' '
+    $2 == "forward" { forward = $3 } $2 == "both" { both = $3; times = $6 }
+    END { printf "forward %.3f ms, with backward %.3f ms, %.1f times the floor\n", 1e3 * forward, 1e3 * both, times
+          exit !(forward > 0 && both > 0) }'
+}
+# A process of PyTorch sees the checked device alone.
+peer_script() { CUDA_VISIBLE_DEVICES=${device#cuda:} timeout "$LEFT" "$peer_python" "peers/$1" "${@:2}"; }
+mixer_peers() { # rows x tokens
+  [ -s "$out/mixer-$1.json" ] || { echo "our mixer was not timed"; return 1; }
+  peer_script torch_mixers.py --batch "${1%x*}" --seq "${1#*x}" --heads "$(size_in heads)" --S "$(size_in address)" \
+    --D $(($(size_in key) + $(size_in value))) >"$out/mixer-peers-$1.json" || return
+  rows_of "$out/mixer-peers-$1.json" | awk -F '\t' -v ours="$(rows_of "$out/mixer-$1.json" | awk -F '\t' '$2 == "both" { print $3 }')" '
+    $2 == "both" { printf "%s%s %.3f ms with backward, %.2f times ours", separator, $1, 1e3 * $3, $3 / ours; separator = "; "; ++seen }
+    END { print ""; exit !seen }'
+}
+step_peer() {
+  [ -s "$out/200m.json" ] || { echo "our step was not timed"; return 1; }
+  local sizes=() pair
+  for pair in d=d_model layers=layers heads=heads S=address K=key V=value R=rank mlp=mlp vocab=vocab; do
+    sizes+=("--${pair%=*}" "$(sed -nE "s/^${pair#*=} *= *([0-9]+).*/\1/p" configs/200m.toml | head -1)")
+  done
+  peer_script torch_step.py "${sizes[@]}" --batch "$timed_rows" --seq "$timed_tokens" --steps 5 \
+    --device cuda --fla --dtype bf16 --compile >"$out/200m-peer.json" || return
+  awk -v ours="$(number "$out/200m.json" tokens_per_s)" -v theirs="$(number "$out/200m-peer.json" tokens_per_s)" 'BEGIN {
+    printf "%d tokens/s; ours is %.2f times as fast\n", theirs, ours / theirs
+    exit !(ours > 0 && theirs > 0) }'
 }
 
 printf '%-28s %-8s %6s  %s\n' check outcome time "what was seen"
@@ -156,24 +228,27 @@ check "resume" resume_exact
 check "evaluation CUDA = CPU" evaluation
 if [ "$timed" -gt 0 ]; then
   check "200m.toml" timed_steps
-  if [ "$(cat "$out/200m.peak" 2>/dev/null || echo 0)" -gt 0 ]; then
+  if [ -n "$(number "$out/200m.json" gpu_bytes)" ]; then
     check "memory estimate" memory_estimate
   else
-    missing "memory estimate" "nvidia-smi says nothing"
+    missing "memory estimate" "the run did not end, or its device does not tell its memory"
   fi
 else
   missing "200m.toml" "TIMED=0"
 fi
-for bench in step ops decode; do
+for bench in step decode; do
   if [ "${BENCH:-1}" = 0 ]; then
     missing "bench $bench" "BENCH=0"
-  elif $train bench $bench --help | grep -q -- --device; then
-    check "bench $bench" timeout 60 $train bench $bench --device "$device"
   else
-    missing "bench $bench" "the command runs on the CPU only"
+    check "bench $bench" timeout 60 $train bench $bench --device "$device"
   fi
 done
-missing "kernels against their floors" "there is no such command yet"
+for dtype in f32 bf16; do check "ops beside floors $dtype" bench_ops $dtype; done
+for size in $mixer_sizes; do
+  check "mixer $size" bench_mixer "$size"
+  peer "mixer $size peers" mixer_peers "$size"
+done
+if [ "$timed" -gt 0 ]; then peer "200m.toml in PyTorch" step_peer; else missing "200m.toml in PyTorch" "TIMED=0"; fi
 
 json_text() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | tr -d '\000-\037'; }
 {
@@ -187,7 +262,15 @@ json_text() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | tr -d '\000-\037
       "$separator" "$name" "$outcome" "$seconds" "$(json_text "$detail")"
     separator=,
   done
-  printf '\n ]}\n'
+  printf '\n ],\n "measured": {'
+  separator=
+  # Each of these files is one object on one line.
+  for file in "$out"/{200m,200m-peer,ops-*,mixer-*}.json; do
+    [ -s "$file" ] || continue
+    printf '%s\n  "%s": %s' "$separator" "$(basename "$file" .json)" "$(tail -1 "$file")"
+    separator=,
+  done
+  printf '\n }}\n'
 } >"$out/check.json"
 printf '%d of %d checks failed, %d s; %s/check.json\n' "$failures" "${#rows[@]}" "$SECONDS" "$out"
 [ "$failures" -eq 0 ]

@@ -25,6 +25,8 @@ tail -3 "$work/no-driver.txt"
 
 echo "== with the emulated driver"
 export LD_LIBRARY_PATH=$driver ATPM_EMULATED_LAUNCHES=$PWD/$work/launches.txt
-STEPS=${STEPS:-6} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} BENCH=${BENCH:-0} LIMIT=${LIMIT:-3000} "$work/gpu_check.sh"
+export STEPS=${STEPS:-6} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} BENCH=${BENCH:-0} LIMIT=${LIMIT:-3000}
+export OPS_CONFIG=${OPS_CONFIG:-configs/debug.toml} OPS_ROWS=${OPS_ROWS:-1} OPS_TOKENS=${OPS_TOKENS:-64} MIXER_SIZES=${MIXER_SIZES:-1x64}
+"$work/gpu_check.sh"
 echo "kernels launched by all programs together:"
 awk '{ sum[$2] += $1 } END { for (name in sum) print sum[name], name }' "$work/launches.txt" | sort -k2

@@ -9,6 +9,7 @@ compiled. Prints one JSON line: params, tokens_per_s (median), s_per_step, loss,
 memory runs in chunks: everything that does not depend on the state is batched over all chunks, and one
 loop carries the state from chunk to chunk. With `--kind transformer`, the same decoder around softmax attention: what
 a user of recurrent models gives up, or not. With `--kind lstm`, around torch.nn.LSTM and without MLPs.
+`--device cuda` measures on a GPU; `--fla` then puts Gated DeltaNet by flash-linear-attention's kernel in the memory's place.
 
 Shapes: B rows, T tokens, H heads, N chunks of C tokens, S address, K and V the entity's blocks.
 """
@@ -134,6 +135,33 @@ class Mixer(nn.Module):
         return self.output(x, ChunkedMemory(source, write, log_decay).read(query, blocks))
 
 
+class GatedDelta(Mixer):
+    """Gated DeltaNet by flash-linear-attention's kernel in the same layer: one strength for the whole entity, and
+    nothing is transported."""
+
+    def __init__(self, a):
+        super().__init__(a)
+        from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+        self.delta_rule = chunk_gated_delta_rule
+        del self.a_key, self.a_value, self.c
+
+    def forward(self, x):
+        channels = self.short_conv(self.in_proj(x).transpose(1, 2))[..., : x.shape[1]]
+        heads = F.silu(channels).transpose(1, 2).unflatten(-1, (self.heads, -1))
+        query, key, *entity = heads.split(self.sizes, -1)
+        logits = self.controls(x).unflatten(-1, (5, self.heads)).unbind(2)
+        y, _ = self.delta_rule(
+            q=query,
+            k=key,
+            v=torch.cat(entity, -1),
+            g=-self.a_log.exp() * F.softplus(logits[0].float() + self.dt_bias),
+            beta=logits[1].sigmoid(),
+            use_qk_l2norm_in_kernel=True,
+        )
+        return self.output(x, y.transpose(1, 2))
+
+
 class Attention(nn.Module):
     """Causal softmax attention with rotary positions, in place of the memory: same width, same heads."""
 
@@ -227,6 +255,8 @@ def arguments():
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--kind", choices=list(MIXERS), default="atpm")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--fla", action="store_true")
     args = parser.parse_args()
     if args.kind == "atpm" and args.seq % CHUNK:
         parser.error(f"--seq must be a multiple of {CHUNK}")
@@ -238,23 +268,26 @@ def main():
     if args.threads:
         torch.set_num_threads(args.threads)
     torch.manual_seed(0)
-    model = Decoder(args, MIXERS[args.kind])
+    torch.set_default_device(args.device)
+    wait = torch.cuda.synchronize if args.device == "cuda" else lambda: None
+    model = Decoder(args, GatedDelta if args.fla else MIXERS[args.kind])
     forward = torch.compile(model) if args.compile else model
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     tokens = torch.randint(args.vocab, (args.batch, args.seq + 1))
     times = []
     for _ in range(2 + args.steps):
         start = time.perf_counter()
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bf16"):
             loss = forward(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        wait()
         times.append(time.perf_counter() - start)
     seconds = statistics.median(times[2:])
     report = {
-        "peer": f"torch {torch.__version__} {args.kind} {args.dtype}{' compiled' if args.compile else ''}",
+        "peer": f"torch {torch.__version__} {'fla' if args.fla else args.kind} {args.dtype}{' compiled' if args.compile else ''}",
         "params": sum(p.numel() for p in model.parameters()),
         "threads": torch.get_num_threads(),
         "tokens_per_s": args.batch * args.seq / seconds,
@@ -262,6 +295,8 @@ def main():
         "loss": loss.item(),
         "peak_rss_bytes": peak_rss_bytes(),
     }
+    if args.device == "cuda":
+        report["gpu_bytes"] = torch.cuda.max_memory_allocated()
     print(json.dumps(report))
 
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The floor is what the op's formula needs at the machine's own peaks, measured first: its FLOPs at the rate of a large
-//! matrix product, or its bytes at the rate of memory. The sizes are small, so that the whole takes minutes; an op whose
+//! matrix product or its bytes at the rate of memory, whichever takes longer. The sizes are small, so that the whole takes minutes; an op whose
 //! tensors fit into the caches can then be below its floor of bytes.
 
 #[path = "../src/allocator.rs"]
@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use atpm_core::Precision;
 use atpm_model::ModelConfig;
-use atpm_train::bench::cases::{Case, Cases, Pass};
-use atpm_train::bench::clock::{PeakSizes, matmul_peak, memory_peak};
+use atpm_train::bench::cases::{Case, Cases};
+use atpm_train::bench::clock::{PeakSizes, Peaks};
 use atpm_train::bench::sizes::Block;
 use atpm_train::report::output;
+use candle_core::Device;
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 
 const BLOCK: Block = Block { rows: 2, tokens: 256 };
@@ -41,26 +42,11 @@ fn model() -> ModelConfig {
     }
 }
 
-/// The machine's rates, in GFLOP/s and GB/s.
-struct Peaks {
-    products: f64,
-    memory: f64,
-}
-
-impl Peaks {
-    fn floor(&self, pass: &Pass) -> Duration {
-        Duration::from_secs_f64(match pass.work.products {
-            Some(products) => products.flop / self.products / 1e9,
-            None => pass.work.bytes / self.memory / 1e9,
-        })
-    }
-}
-
 fn ops(criterion: &mut Criterion) -> anyhow::Result<()> {
-    let PeakSizes { side, elements } = PeakSizes::BEYOND_CACHES;
-    let peaks = Peaks { products: matmul_peak(side, Precision::F32)?, memory: memory_peak(elements)?.mixed };
-    output::line(format_args!("peaks: {:.1} GFLOP/s, {:.1} GB/s", peaks.products, peaks.memory))?;
-    for case in Cases::new(&model(), BLOCK, Precision::F32).all()? {
+    let (device, precision) = (Device::Cpu, Precision::F32);
+    let peaks = Peaks::measure(&device, precision, PeakSizes::of(&device))?;
+    output::line(format_args!("peaks: {:.1} GFLOP/s, {:.1} GB/s", peaks.gflop_per_s, peaks.memory.mixed))?;
+    Cases::new(&model(), BLOCK, precision, &device)?.each(|case| {
         let mut group = criterion.benchmark_group(case.name);
         group
             .sample_size(10)
@@ -68,14 +54,15 @@ fn ops(criterion: &mut Criterion) -> anyhow::Result<()> {
             .measurement_time(Duration::from_millis(500));
         measure(&mut group, &case, &peaks)?;
         group.finish();
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn measure(group: &mut BenchmarkGroup<'_, WallTime>, case: &Case, peaks: &Peaks) -> anyhow::Result<()> {
     for (direction, pass) in [("forward", &case.forward), ("backward", &case.backward)] {
         if let Some(pass) = pass {
-            output::line(format_args!("{}/{direction}: floor {:.3?}", case.name, peaks.floor(pass)))?;
+            let floor = Duration::from_secs_f64(pass.work.floors(peaks).higher());
+            output::line(format_args!("{}/{direction}: floor {floor:.3?}", case.name))?;
             group.bench_function(direction, |bencher| bencher.iter(|| (pass.run)().is_ok()));
         }
     }

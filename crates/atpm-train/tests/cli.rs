@@ -320,7 +320,7 @@ fn doctor_looks_and_checks_every_op() {
         (&report["right"], &report["device"], &report["compared_with"]),
         (&true.into(), &"cpu".into(), &"definition".into())
     );
-    assert_eq!(report["ops"].as_array().unwrap().len(), 12);
+    assert_eq!(report["ops"].as_array().unwrap().len(), 13);
     assert!(report["memory_bytes"].as_u64().unwrap() > 1 << 20);
 
     let output = run_in(folder.path(), &["doctor", "--device", "cpu"]);

@@ -228,9 +228,68 @@ fn doctor_checks_the_emulated_kernels() {
     for op in report["ops"].as_array().unwrap() {
         assert!(op["right"] == true && op["value_error"].is_number(), "{op}");
     }
-    // The kernels ran: sums in another order have other last bits.
-    assert!(report["ops"].as_array().unwrap().iter().any(|op| op["value_error"].as_f64().unwrap() > 0.0));
+    // The kernels ran: sums in another order have other last bits, and in bf16 the last bits are others for sure.
+    let error = |op: &str, dtype: &str, of: &str| {
+        let mut ops = report["ops"].as_array().unwrap().iter();
+        ops.find(|row| row["op"] == op && row["dtype"] == dtype).map(|row| row[of].as_f64())
+    };
+    for op in
+        ["embedding", "rms_norm", "linear", "short_conv", "mixer", "gated_norm", "swiglu", "cross_entropy"]
+    {
+        let [wide, rounded] = ["f32", "bf16"].map(|dtype| error(op, dtype, "value_error").flatten().unwrap());
+        assert!(rounded > 1e-4 && rounded > wide, "{op}: {rounded} in bf16, {wide} in f32");
+    }
+    assert!(error("mixer", "bf16", "gate_error").flatten().unwrap() > 1e-4);
+    assert_eq!(
+        (error("gates", "bf16", "value_error"), error("gates", "f32", "gate_error")),
+        (None, Some(None))
+    );
     let output = lab.program(&["doctor", "--device", "cuda:7"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("opening device 7"));
+}
+
+// What the times of emulated kernels are worth is nothing; that every op runs, and what its floors are made of, is checked.
+#[test]
+fn every_op_is_timed_beside_its_floors() {
+    let sizes =
+        "--d 16 --layers 1 --heads 2 --S 16 --K 8 --V 8 --R 2 --mlp 32 --vocab 40 --batch 1 --seq 20 --json";
+    let lab = Lab::new();
+    let bench = |command: &str, more: &str| {
+        let line = format!("bench {command} --device cuda {sizes} {more}");
+        lab.report(&line.split(' ').collect::<Vec<_>>())
+    };
+    let mut products = Vec::new();
+    for (dtype, bytes) in [("f32", 4.0), ("bf16", 2.0)] {
+        let report = bench("ops", &format!("--repeats 1 --dtype {dtype}"));
+        assert_eq!((&report["device"], &report["dtype"]), (&"cuda".into(), &dtype.into()));
+        let row = |op: &str, pass: &str| {
+            let mut rows = report["ops"].as_array().unwrap().iter();
+            let found = rows.find(|row| row["op"] == op && row["pass"] == pass);
+            found.unwrap_or_else(|| panic!("no {pass} of {op} in {report}"))
+        };
+        let moved =
+            |row: &Value| number(row, "/memory_floor_seconds") * number(&report, "/peaks/memory/mixed") * 1e9;
+        let flop =
+            |row: &Value, peak: &str| number(row, "/product_floor_seconds") * number(&report, peak) * 1e9;
+        // Read and written once; two gradients and the input come in backward, and one goes out.
+        assert!((moved(row("rms_norm", "forward")) - 2.0 * bytes * 320.0).abs() < 1e-3, "{report}");
+        assert!((moved(row("rms_norm", "both")) - 6.0 * bytes * 320.0).abs() < 1e-3, "{report}");
+        // Controls are f32 with both: 20 tokens with 5 for each of 2 heads.
+        assert!((moved(row("gates", "forward")) - 2.0 * 4.0 * 200.0).abs() < 1e-3, "{report}");
+        assert!((flop(row("linear controls", "forward"), "/peaks/f32_gflop_per_s") - 6400.0).abs() < 1e-3);
+        products.push(flop(row("mixer", "both"), "/peaks/gflop_per_s"));
+        for op in
+            ["embedding", "linear mlp.up", "short_conv", "gated_norm", "swiglu", "cross_entropy", "adamw"]
+        {
+            let row = row(op, "both");
+            assert!(number(row, "/seconds") > 0.0 && number(row, "/times_floor") > 0.0, "{row}");
+            assert!(row["reference_seconds"].is_null(), "{row}");
+        }
+    }
+    // The same mixer, held to the peak of its own dtype.
+    assert!(products[0] > 0.0 && (products[1] / products[0] - 1.0).abs() < 1e-9, "{products:?}");
+    let step = bench("step", "--steps 1 --dtype bf16");
+    let ops: Vec<_> = step["table"]["ops"].as_array().unwrap().iter().map(|row| row["op"].clone()).collect();
+    assert!(ops.contains(&"mixer".into()) && ops.contains(&"adamw".into()), "{ops:?}");
 }

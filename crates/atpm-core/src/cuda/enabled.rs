@@ -85,6 +85,7 @@ fn failure(action: impl Into<String>, problem: impl Display) -> Error {
 }
 
 /// The stream of a tensor's device, if that is a GPU.
+#[expect(clippy::unnecessary_wraps, reason = "ops ask with `?`, so that a backend may fail here")]
 pub(crate) fn stream_of(tensor: &Tensor) -> Result<Option<Stream>> {
     let Device::Cuda(device) = tensor.device() else { return Ok(None) };
     let streams = &mut *STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,7 +181,7 @@ impl Stream {
     pub(crate) fn unset<T: Number>(&self, elements: usize) -> Result<Buffer<T>> {
         // SAFETY: what it holds is read by kernels alone, after others have written it, or by `download` and
         // candle, to which any bits are numbers.
-        Ok(self.own(unsafe { self.device.alloc::<T>(elements.max(1)) }?, elements))
+        Ok(Self::own(unsafe { self.device.alloc::<T>(elements.max(1)) }?, elements))
     }
 
     /// A copy of the host's elements.
@@ -188,7 +189,7 @@ impl Stream {
         if elements.is_empty() {
             return self.unset(0);
         }
-        Ok(self.own(self.device.clone_htod(elements)?, elements.len()))
+        Ok(Self::own(self.device.clone_htod(elements)?, elements.len()))
     }
 
     /// A copy for the host, after everything before it on the stream.
@@ -212,7 +213,7 @@ impl Stream {
         Ok(Tensor::from_storage(Storage::Cuda(storage), shape, BackpropOp::none(), false))
     }
 
-    fn own<T: Number>(&self, slice: CudaSlice<T>, elements: usize) -> Buffer<T> {
+    fn own<T: Number>(slice: CudaSlice<T>, elements: usize) -> Buffer<T> {
         let address = {
             let (address, _no_event) = slice.device_ptr(slice.stream());
             address

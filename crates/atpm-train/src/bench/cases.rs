@@ -1,17 +1,19 @@
 //! The ops of one training step, each at the step's own shapes.
 //!
 //! A case runs alone on made-up values, so the sum over all cases is close to, but not exactly, a
-//! step: caches are warmer, and the step's residual additions are not among them.
+//! step: caches are warmer, and the step's residual additions are not among them. On a GPU its tensors lie there,
+//! activations in what a step stores them in.
 
 use atpm_core::ops::{
     cross_entropy, embedding, gated_norm, gates, linear, mixer, rms_norm, short_conv, swiglu,
 };
 use atpm_core::optim::adamw;
-use atpm_core::{Precision, Segments};
+use atpm_core::{Precision, Segments, activation_dtype, cuda};
 use atpm_model::{Flops, ModelConfig};
 use candle_core::{DType, Device, Tensor, Var};
 
 use super::sizes::{Block, Random};
+use super::work::{Work, size};
 
 /// One op at one shape.
 pub struct Case {
@@ -21,7 +23,7 @@ pub struct Case {
     pub forward: Option<Pass>,
     /// Its backward pass, or both where the op fuses them.
     pub backward: Option<Pass>,
-    /// The same value in plain candle operations.
+    /// The same value in plain candle operations; none on a GPU.
     pub reference: Option<Reference>,
 }
 
@@ -35,42 +37,6 @@ pub struct Pass {
     pub run: Box<dyn Fn() -> anyhow::Result<()>>,
 }
 
-/// The least that a pass has to do.
-#[derive(Debug, Clone, Copy)]
-pub struct Work {
-    /// Of an op made of matrix products: what they are judged by. Other ops are judged by their bytes.
-    pub products: Option<Products>,
-    /// Bytes of what is read and of what is written, each tensor once.
-    pub bytes: f64,
-}
-
-/// Arithmetic of matrix products.
-#[derive(Debug, Clone, Copy)]
-pub struct Products {
-    /// Floating-point operations; a multiply-add is two.
-    pub flop: f64,
-    /// What the operands are rounded to, which decides the peak.
-    pub precision: Precision,
-}
-
-impl Work {
-    fn memory(elements: usize) -> Self {
-        Self { products: None, bytes: (size_of::<f32>() * elements) as f64 }
-    }
-
-    fn products(flop: f64, precision: Precision, elements: usize) -> Self {
-        Self { products: Some(Products { flop, precision }), ..Self::memory(elements) }
-    }
-
-    /// The rate over this time that the op is judged by, and its unit.
-    pub fn rate(self, seconds: f64) -> (f64, &'static str) {
-        match self.products {
-            Some(products) => (products.flop / seconds / 1e9, "GFLOP/s"),
-            None => (self.bytes / seconds / 1e9, "GB/s"),
-        }
-    }
-}
-
 /// An op's definition in plain candle operations.
 pub struct Reference {
     /// The value, differentiable by candle's autograd.
@@ -82,11 +48,6 @@ fn pass(calls: usize, work: Work, run: impl Fn() -> anyhow::Result<()> + 'static
     Some(Pass { calls, work, run: Box::new(run) })
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "cases hold passes and references that may be absent")]
-fn reference(value: impl Fn() -> atpm_core::Result<Tensor> + 'static) -> Option<Reference> {
-    Some(Reference { value: Box::new(move || Ok(value()?)) })
-}
-
 const CONTROLS: &str = "linear controls";
 
 /// Makes the cases of a model and a block of tokens.
@@ -94,24 +55,49 @@ pub struct Cases<'a> {
     model: &'a ModelConfig,
     block: Block,
     precision: Precision,
+    device: Device,
+    /// What activations are stored in.
+    activations: DType,
+    /// How the names of the wanted ones begin.
+    only: String,
     random: Random,
 }
 
-impl<'a> Cases<'a> {
-    /// Cases at these sizes, matrix products in `precision`.
-    pub fn new(model: &'a ModelConfig, block: Block, precision: Precision) -> Self {
-        Self { model, block, precision, random: Random(1) }
-    }
+type Maker<'a> = Box<dyn FnOnce(&mut Cases<'a>) -> anyhow::Result<Case>>;
 
-    /// Every op of a step, in the order of the forward pass.
+impl<'a> Cases<'a> {
+    /// Cases at these sizes on this device, matrix products in `precision`.
     ///
     /// # Errors
-    /// A model that cannot be built, or an op that refuses.
-    pub fn all(mut self) -> anyhow::Result<Vec<Case>> {
-        let ModelConfig { d_model: d, layers, heads, mlp, .. } = *self.model;
-        let shape = self.model.mixer_shape();
-        let (channels, inner) = (heads * shape.channels(), heads * shape.entity());
-        let mut cases = vec![self.embedding()?, self.rms_norm()?];
+    /// A device that refuses.
+    pub fn new(
+        model: &'a ModelConfig,
+        block: Block,
+        precision: Precision,
+        device: &Device,
+    ) -> anyhow::Result<Self> {
+        let parameter = Tensor::zeros(1, DType::F32, device)?;
+        let activations = activation_dtype(&parameter, precision);
+        let (device, only) = (device.clone(), String::new());
+        Ok(Self { model, block, precision, device, activations, only, random: Random(1) })
+    }
+
+    /// Those alone whose name begins with `name`.
+    #[must_use]
+    pub fn only(self, name: &str) -> Self {
+        Self { only: name.into(), ..self }
+    }
+
+    /// Gives every op of a step to `body`, one after another in the order of the forward pass. What `body` drops is
+    /// not in memory beside the next one.
+    ///
+    /// # Errors
+    /// A model that cannot be built, an op that refuses, or what `body` says.
+    pub fn each(mut self, mut body: impl FnMut(Case) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let ModelConfig { d_model: d, heads, mlp, short_conv, .. } = *self.model;
+        let (channels, inner) = self.widths();
+        let mut makers: Vec<(&'static str, Maker<'a>)> =
+            vec![("embedding", Box::new(Self::embedding)), ("rms_norm", Box::new(Self::rms_norm))];
         for (name, from, to) in [
             ("linear in_proj", d, channels),
             (CONTROLS, d, 5 * heads),
@@ -120,21 +106,67 @@ impl<'a> Cases<'a> {
             ("linear mlp.up", d, 2 * mlp),
             ("linear mlp.down", mlp, d),
         ] {
-            // The layer keeps its controllers in f32.
-            let precision = if name == CONTROLS { Precision::F32 } else { self.precision };
-            cases.push(self.linear(name, layers, from, to, precision)?);
+            makers.push((name, Box::new(move |cases: &mut Self| cases.linear(name, from, to))));
         }
-        if self.model.short_conv > 0 {
-            cases.push(self.short_conv(channels)?);
+        if short_conv > 0 {
+            makers.push(("short_conv", Box::new(Self::short_conv)));
         }
-        cases.extend([self.gates()?, self.mixer(channels)?, self.gated_norm(inner)?, self.swiglu()?]);
-        cases.extend([self.cross_entropy()?, self.adamw()?, self.squared_norm()?]);
-        Ok(cases)
+        let rest: [(_, Maker<'a>); 7] = [
+            ("gates", Box::new(Self::gates)),
+            ("mixer", Box::new(Self::mixer)),
+            ("gated_norm", Box::new(Self::gated_norm)),
+            ("swiglu", Box::new(Self::swiglu)),
+            ("cross_entropy", Box::new(Self::cross_entropy)),
+            ("adamw", Box::new(Self::adamw)),
+            ("gradient norm", Box::new(Self::squared_norm)),
+        ];
+        makers.extend(rest);
+        let only = std::mem::take(&mut self.only);
+        for (_, make) in makers.into_iter().filter(|(name, _)| name.starts_with(&only)) {
+            body(make(&mut self)?)?;
+        }
+        Ok(())
     }
 
-    /// Values of a `[rows, tokens, width]` block.
+    /// Channels of the mixer's input, and columns of its output.
+    fn widths(&self) -> (usize, usize) {
+        let shape = self.model.mixer_shape();
+        (shape.heads * shape.channels(), shape.heads * shape.entity())
+    }
+
+    /// Activations of a `[rows, tokens, width]` block.
     fn rows(&mut self, width: usize) -> anyhow::Result<Tensor> {
-        self.random.tensor(&[self.block.rows, self.block.tokens, width], 1.0)
+        self.activations(&[self.block.rows, self.block.tokens, width])
+    }
+
+    /// Activations of any shape.
+    fn activations(&mut self, shape: &[usize]) -> anyhow::Result<Tensor> {
+        Ok(self.random.tensor(shape, 1.0)?.to_dtype(self.activations)?.to_device(&self.device)?)
+    }
+
+    /// What is f32 whatever activations are: parameters, gradients of them, controls.
+    fn wide(&mut self, shape: &[usize], scale: f32) -> anyhow::Result<Tensor> {
+        let tensor = self.random.tensor(shape, scale)?;
+        self.constant(&tensor)
+    }
+
+    /// This tensor on the device.
+    fn constant(&self, tensor: &Tensor) -> anyhow::Result<Tensor> {
+        Ok(tensor.to_device(&self.device)?)
+    }
+
+    /// The same values, for a reference to be differentiated by.
+    fn variable(&self, tensor: &Tensor) -> anyhow::Result<Tensor> {
+        Ok(if self.on_gpu() { tensor.clone() } else { Var::from_tensor(tensor)?.into_inner() })
+    }
+
+    /// The op's definition. candle would need kernels for it that are not ours to time.
+    fn reference(&self, value: impl Fn() -> atpm_core::Result<Tensor> + 'static) -> Option<Reference> {
+        (!self.on_gpu()).then(|| Reference { value: Box::new(move || Ok(value()?)) })
+    }
+
+    fn on_gpu(&self) -> bool {
+        cuda::is_gpu(&self.device)
     }
 
     /// Documents that begin with each row.
@@ -142,122 +174,126 @@ impl<'a> Cases<'a> {
         Ok(Segments::from_starts(self.block.tokens, vec![vec![0]; self.block.rows])?)
     }
 
-    fn linear(
-        &mut self,
-        name: &'static str,
-        calls: usize,
-        from: usize,
-        to: usize,
-        precision: Precision,
-    ) -> anyhow::Result<Case> {
-        let (x, dy) = (self.rows(from)?, self.rows(to)?);
-        let weight = Var::from_tensor(&self.random.tensor(&[to, from], 0.05)?)?;
+    fn linear(&mut self, name: &'static str, from: usize, to: usize) -> anyhow::Result<Case> {
+        // The layer keeps its controllers in f32.
+        let precision = if name == CONTROLS { Precision::F32 } else { self.precision };
+        let calls = self.model.layers;
+        let x = self.rows(from)?;
+        let shape = [self.block.rows, self.block.tokens, to];
+        // The controllers' logits and their gradients are f32 with both.
+        let dy = if precision == self.precision { self.rows(to)? } else { self.wide(&shape, 1.0)? };
+        let weight = self.wide(&[to, from], 0.05)?;
         let dweight = weight.zeros_like()?;
-        let tokens = self.block.count();
-        let flop = 2.0 * (tokens * from * to) as f64;
+        let flop = 2.0 * (self.block.count() * from * to) as f64;
         // What any of the three products moves; the weight's gradient is read as well, since it is added to.
-        let operands = tokens * (from + to) + from * to;
-        let (x1, w1) = (x.clone(), weight.as_detached_tensor());
-        let (x2, w2) = (x.clone(), weight.as_detached_tensor());
-        let x = Var::from_tensor(&x)?;
+        let operands = size(&x) + size(&dy) + size(&weight);
+        let both = Work::products(2.0 * flop, precision, 2 * operands + size(&weight));
+        let (x1, w1) = (x.clone(), weight.clone());
+        let (x2, w2) = (x.clone(), weight.clone());
+        // A gradient stored otherwise than what it goes to is added to it, as in a step.
+        let sum = if dy.dtype() == x.dtype() { None } else { Some(x.zeros_like()?) };
+        let (x, weight) = (self.variable(&x)?, self.variable(&weight)?);
         Ok(Case {
             name,
             forward: pass(calls, Work::products(flop, precision, operands), move || {
                 Ok(linear::forward(&x1, &w1, precision).map(drop)?)
             }),
-            backward: pass(
-                calls,
-                Work::products(2.0 * flop, precision, 2 * operands + from * to),
-                move || {
-                    linear::backward_weight(&x2, &dy, &dweight, precision)?;
-                    Ok(linear::backward_input(&w2, &dy, precision).map(drop)?)
-                },
-            ),
-            reference: reference(move || Ok(linear::reference::forward(&x, &weight)?)),
+            backward: pass(calls, both, move || {
+                linear::backward_weight(&x2, &dy, &dweight, precision)?;
+                match &sum {
+                    None => Ok(linear::backward_input(&w2, &dy, precision).map(drop)?),
+                    Some(sum) => Ok(linear::backward_input_add(&w2, &dy, sum, precision)?),
+                }
+            }),
+            reference: self.reference(move || Ok(linear::reference::forward(&x, &weight)?)),
         })
     }
 
     fn rms_norm(&mut self) -> anyhow::Result<Case> {
         let (d, eps) = (self.model.d_model, self.model.norm_eps);
         let (x, dy) = (self.rows(d)?, self.rows(d)?);
-        let weight = Var::from_tensor(&Tensor::ones(d, DType::F32, &Device::Cpu)?)?;
+        let weight = self.constant(&Tensor::ones(d, DType::F32, &Device::Cpu)?)?;
         let dweight = weight.zeros_like()?;
         let calls = 2 * self.model.layers + 1;
-        let elements = self.block.count() * d;
-        let (x1, w1) = (x.clone(), weight.as_detached_tensor());
-        let (x2, w2) = (x.clone(), weight.as_detached_tensor());
-        let x = Var::from_tensor(&x)?;
+        let bytes = size(&x);
+        let (x1, w1) = (x.clone(), weight.clone());
+        let (x2, w2) = (x.clone(), weight.clone());
+        let (x, weight) = (self.variable(&x)?, self.variable(&weight)?);
         Ok(Case {
             name: "rms_norm",
-            forward: pass(calls, Work::memory(2 * elements), move || {
+            forward: pass(calls, Work::memory(2 * bytes), move || {
                 Ok(rms_norm::forward(&x1, &w1, eps).map(drop)?)
             }),
-            backward: pass(calls, Work::memory(4 * elements), move || {
+            backward: pass(calls, Work::memory(4 * bytes), move || {
                 Ok(rms_norm::backward(&x2, &w2, eps, &dy, Some(&dy), &dweight).map(drop)?)
             }),
-            reference: reference(move || rms_norm::reference::forward(&x, &weight, eps)),
+            reference: self.reference(move || rms_norm::reference::forward(&x, &weight, eps)),
         })
     }
 
-    fn short_conv(&mut self, channels: usize) -> anyhow::Result<Case> {
+    fn short_conv(&mut self) -> anyhow::Result<Case> {
+        let (channels, _) = self.widths();
         let (x, dy, segments) = (self.rows(channels)?, self.rows(channels)?, self.segments()?);
-        let weight = Var::from_tensor(&self.random.tensor(&[channels, self.model.short_conv], 0.5)?)?;
+        let weight = self.wide(&[channels, self.model.short_conv], 0.5)?;
         let dweight = weight.zeros_like()?;
         let layers = self.model.layers;
-        let elements = self.block.count() * channels;
-        let (x1, w1, s1) = (x.clone(), weight.as_detached_tensor(), segments.clone());
-        let (x2, w2, s2) = (x.clone(), weight.as_detached_tensor(), segments.clone());
-        let x = Var::from_tensor(&x)?;
+        let bytes = size(&x);
+        let (x1, w1, s1) = (x.clone(), weight.clone(), segments.clone());
+        let (x2, w2, s2) = (x.clone(), weight.clone(), segments.clone());
+        let (x, weight) = (self.variable(&x)?, self.variable(&weight)?);
         Ok(Case {
             name: "short_conv",
             // The step runs it once more in backward instead of keeping its output.
-            forward: pass(2 * layers, Work::memory(2 * elements), move || {
+            forward: pass(2 * layers, Work::memory(2 * bytes), move || {
                 Ok(short_conv::forward(&x1, &w1, None, &s1).map(drop)?)
             }),
-            backward: pass(layers, Work::memory(3 * elements), move || {
+            backward: pass(layers, Work::memory(3 * bytes), move || {
                 Ok(short_conv::backward(&x2, &w2, None, &s2, &dy, None, &dweight).map(drop)?)
             }),
-            reference: reference(move || Ok(short_conv::reference::forward(&x, &weight, None, &segments)?.0)),
+            reference: self
+                .reference(move || Ok(short_conv::reference::forward(&x, &weight, None, &segments)?.0)),
         })
     }
 
     fn gates(&mut self) -> anyhow::Result<Case> {
         let (heads, layers) = (self.model.heads, self.model.layers);
         let shape = [self.block.rows, self.block.tokens, 5, heads];
-        let logits = self.random.tensor(&shape, 2.0)?;
-        let dcontrols = self.random.tensor(&shape, 1.0)?;
-        let a_log = self.random.tensor(&[heads], 1.0)?;
-        let dt_bias = self.random.tensor(&[heads], 1.0)?;
-        let bias = self.random.tensor(&[4, heads], 1.0)?;
+        let logits = self.wide(&shape, 2.0)?;
+        let dcontrols = self.wide(&shape, 1.0)?;
+        let a_log = self.wide(&[heads], 1.0)?;
+        let dt_bias = self.wide(&[heads], 1.0)?;
+        let bias = self.wide(&[4, heads], 1.0)?;
         let sums = [a_log.zeros_like()?, dt_bias.zeros_like()?, bias.zeros_like()?];
         let pins = self.model.pins();
-        let elements = logits.elem_count();
+        let bytes = size(&logits);
         let given = [logits.clone(), a_log.clone(), dt_bias.clone(), bias.clone()];
         let given2 = given.clone();
-        let logits = Var::from_tensor(&logits)?;
+        let logits = self.variable(&logits)?;
         Ok(Case {
             name: "gates",
-            forward: pass(2 * layers, Work::memory(2 * elements), move || {
+            forward: pass(2 * layers, Work::memory(2 * bytes), move || {
                 let [logits, a_log, dt_bias, bias] = &given;
                 Ok(gates::forward(logits, a_log, dt_bias, bias, pins).map(drop)?)
             }),
-            backward: pass(layers, Work::memory(3 * elements), move || {
+            backward: pass(layers, Work::memory(3 * bytes), move || {
                 let ([logits, a_log, dt_bias, bias], [da, ddt, dbias]) = (&given2, &sums);
                 let backward =
                     gates::backward(logits, a_log, dt_bias, bias, pins, &dcontrols, da, ddt, dbias);
                 Ok(backward.map(drop)?)
             }),
-            reference: reference(move || gates::reference::forward(&logits, &a_log, &dt_bias, &bias, pins)),
+            reference: self
+                .reference(move || gates::reference::forward(&logits, &a_log, &dt_bias, &bias, pins)),
         })
     }
 
-    fn mixer(&mut self, channels: usize) -> anyhow::Result<Case> {
+    fn mixer(&mut self) -> anyhow::Result<Case> {
+        let (channels, _) = self.widths();
         let shape = self.model.mixer_shape();
         let (heads, layers) = (shape.heads, self.model.layers);
         let x = self.rows(channels)?;
         let dy = self.rows(heads * shape.entity())?;
         let controls = self.controls()?;
-        let mut weights = |sizes: &[usize]| self.random.tensor(sizes, 0.2);
+        let mut weights = |sizes: &[usize]| self.wide(sizes, 0.2);
         let transport = mixer::Transport {
             a_key: weights(&[heads, shape.rank, shape.key])?,
             a_value: weights(&[heads, shape.rank, shape.value])?,
@@ -276,110 +312,117 @@ impl<'a> Cases<'a> {
             .map(|part| part.forward / layers as f64)
             .sum();
         let flop = per_token * self.block.count() as f64;
-        let per_call = x.elem_count() + controls.elem_count() + dy.elem_count();
+        let (inputs, answer) = (size(&x) + size(&controls), size(&dy));
         let given = Given { x, controls, transport, segments };
         let (_, saved) = mixer::forward(&shape, &given.inputs(), true)?;
         let saved = saved.ok_or_else(|| anyhow::anyhow!("the mixer kept nothing for backward"))?;
         // Forward: x, controls → y, chunk states. Backward: x, controls, dy, chunk states → dx, dcontrols.
-        let forward = per_call + saved.chunk_states.elem_count();
-        let backward = forward + per_call - dy.elem_count();
+        let forward = inputs + answer + size(&saved.chunk_states);
+        let backward = forward + inputs;
+        // On the CPU its products are f32 with both.
+        let precision = if self.on_gpu() { self.precision } else { Precision::F32 };
         let again = given.clone();
         let mut slow = given.clone();
-        slow.x = Var::from_tensor(&given.x)?.into_inner();
+        slow.x = self.variable(&given.x)?;
         Ok(Case {
             name: "mixer",
-            forward: pass(layers, Work::products(flop, Precision::F32, forward), move || {
+            forward: pass(layers, Work::products(flop, precision, forward), move || {
                 Ok(mixer::forward(&shape, &given.inputs(), true).map(drop)?)
             }),
-            backward: pass(layers, Work::products(2.0 * flop, Precision::F32, backward), move || {
+            backward: pass(layers, Work::products(2.0 * flop, precision, backward), move || {
                 let backward = mixer::backward(&shape, &again.inputs(), &saved, &dy, None, &dtransport);
                 Ok(backward.map(drop)?)
             }),
-            reference: reference(move || Ok(mixer::reference::forward(&shape, &slow.inputs())?.0)),
+            reference: self.reference(move || Ok(mixer::reference::forward(&shape, &slow.inputs())?.0)),
         })
     }
 
     /// Controls as a fresh model has them, varied.
     fn controls(&mut self) -> anyhow::Result<Tensor> {
         let heads = self.model.heads;
-        let logits = self.random.tensor(&[self.block.rows, self.block.tokens, 5, heads], 1.0)?;
-        let zero = Tensor::zeros(heads, DType::F32, &Device::Cpu)?;
-        let slow = zero.affine(0.0, -4.0)?;
-        let bias = Tensor::zeros((4, heads), DType::F32, &Device::Cpu)?;
+        let logits = self.wide(&[self.block.rows, self.block.tokens, 5, heads], 1.0)?;
+        let zero = Tensor::zeros(heads, DType::F32, &self.device)?;
+        let slow = self.constant(&Tensor::full(-4f32, heads, &Device::Cpu)?)?;
+        let bias = Tensor::zeros((4, heads), DType::F32, &self.device)?;
         Ok(gates::forward(&logits, &zero, &slow, &bias, self.model.pins())?)
     }
 
-    fn gated_norm(&mut self, inner: usize) -> anyhow::Result<Case> {
+    fn gated_norm(&mut self) -> anyhow::Result<Case> {
+        let (_, inner) = self.widths();
         let (y, gate, dout) = (self.rows(inner)?, self.rows(inner)?, self.rows(inner)?);
         let weight = Tensor::ones(self.model.mixer_shape().entity(), DType::F32, &Device::Cpu)?;
+        let weight = self.constant(&weight)?;
         let dweight = weight.zeros_like()?;
         let (layers, eps) = (self.model.layers, self.model.norm_eps);
-        let elements = self.block.count() * inner;
+        let bytes = size(&y);
         let given = [y.clone(), gate.clone(), weight.clone()];
         let given2 = given.clone();
-        let (y, gate) = (Var::from_tensor(&y)?, Var::from_tensor(&gate)?);
+        let (y, gate) = (self.variable(&y)?, self.variable(&gate)?);
         Ok(Case {
             name: "gated_norm",
-            forward: pass(layers, Work::memory(3 * elements), move || {
+            forward: pass(layers, Work::memory(3 * bytes), move || {
                 let [y, gate, weight] = &given;
                 Ok(gated_norm::forward(y, gate, weight, eps).map(drop)?)
             }),
-            backward: pass(layers, Work::memory(6 * elements), move || {
+            backward: pass(layers, Work::memory(6 * bytes), move || {
                 let [y, gate, weight] = &given2;
                 Ok(gated_norm::backward(y, gate, weight, eps, &dout, &dweight).map(drop)?)
             }),
-            reference: reference(move || gated_norm::reference::forward(&y, &gate, &weight, eps)),
+            reference: self.reference(move || gated_norm::reference::forward(&y, &gate, &weight, eps)),
         })
     }
 
     fn swiglu(&mut self) -> anyhow::Result<Case> {
         let (mlp, layers) = (self.model.mlp, self.model.layers);
         let (x, dout) = (self.rows(2 * mlp)?, self.rows(mlp)?);
-        let elements = self.block.count() * mlp;
-        let (x1, x2, x) = (x.clone(), x.clone(), Var::from_tensor(&x)?);
+        let bytes = size(&dout);
+        let (x1, x2, x) = (x.clone(), x.clone(), self.variable(&x)?);
         Ok(Case {
             name: "swiglu",
-            forward: pass(layers, Work::memory(3 * elements), move || Ok(swiglu::forward(&x1).map(drop)?)),
-            backward: pass(layers, Work::memory(6 * elements), move || {
+            forward: pass(layers, Work::memory(3 * bytes), move || Ok(swiglu::forward(&x1).map(drop)?)),
+            backward: pass(layers, Work::memory(6 * bytes), move || {
                 Ok(swiglu::backward(&x2, &dout).map(drop)?)
             }),
-            reference: reference(move || swiglu::reference::forward(&x)),
+            reference: self.reference(move || swiglu::reference::forward(&x)),
         })
     }
 
     fn embedding(&mut self) -> anyhow::Result<Case> {
         let ModelConfig { d_model: d, vocab, .. } = *self.model;
         let ids = self.random.ids(&[self.block.rows, self.block.tokens], vocab)?;
-        let table = Var::from_tensor(&self.random.tensor(&[vocab, d], 0.02)?)?;
+        let table = self.wide(&[vocab, d], 0.02)?;
         let dtable = table.zeros_like()?;
         let dy = self.rows(d)?;
-        let elements = self.block.count() * d;
-        let (ids1, table1, ids2) = (ids.clone(), table.as_detached_tensor(), ids.clone());
+        // The table's rows and their gradients are f32; the latter are added to.
+        let (rows, wide) = (size(&dy), size_of::<f32>() * dy.elem_count());
+        let (ids1, table1, ids2) = (ids.clone(), table.clone(), ids.clone());
+        let (table, precision) = (self.variable(&table)?, self.precision);
         Ok(Case {
             name: "embedding",
-            forward: pass(1, Work::memory(2 * elements), move || {
-                Ok(embedding::forward(&ids1, &table1, Precision::F32).map(drop)?)
+            forward: pass(1, Work::memory(wide + rows), move || {
+                Ok(embedding::forward(&ids1, &table1, precision).map(drop)?)
             }),
-            backward: pass(1, Work::memory(3 * elements), move || {
+            backward: pass(1, Work::memory(rows + 2 * wide), move || {
                 Ok(embedding::backward(&ids2, &dy, &dtable)?)
             }),
-            reference: reference(move || embedding::reference::forward(&ids, &table)),
+            reference: self.reference(move || embedding::reference::forward(&ids, &table)),
         })
     }
 
     fn cross_entropy(&mut self) -> anyhow::Result<Case> {
         let ModelConfig { d_model: d, vocab, .. } = *self.model;
         let tokens = self.block.count();
-        let x = self.random.tensor(&[tokens, d], 1.0)?;
-        let weight = Var::from_tensor(&self.random.tensor(&[vocab, d], 0.02)?)?;
+        let x = self.activations(&[tokens, d])?;
+        let weight = self.wide(&[vocab, d], 0.02)?;
         let dweight = weight.zeros_like()?;
         let targets = self.random.ids(&[tokens], vocab)?;
         let flop = 2.0 * (tokens * d * vocab) as f64;
-        let (x1, w1, t1) = (x.clone(), weight.as_detached_tensor(), targets.clone());
-        let (x2, w2, t2) = (x.clone(), weight.as_detached_tensor(), targets.clone());
+        let (x1, w1, t1) = (x.clone(), weight.clone(), targets.clone());
+        let (x2, w2, t2) = (x.clone(), weight.clone(), targets.clone());
         // The gradients are as large as what they belong to; that of the weight is added to.
-        let (inputs, weights) = (tokens * d, vocab * d);
-        let (x, scale, precision) = (Var::from_tensor(&x)?, 1.0 / tokens as f64, self.precision);
+        let (inputs, weights) = (size(&x), size(&weight));
+        let (x, weight) = (self.variable(&x)?, self.variable(&weight)?);
+        let (scale, precision) = (1.0 / tokens as f64, self.precision);
         Ok(Case {
             name: "cross_entropy",
             // Evaluation's form; a training step runs the fused one below.
@@ -390,15 +433,17 @@ impl<'a> Cases<'a> {
                 let options = cross_entropy::Options { precision, z_loss: 0.0 };
                 Ok(cross_entropy::forward_backward(&x2, &w2, &t2, scale, options, &dweight).map(drop)?)
             }),
-            reference: reference(move || Ok(cross_entropy::reference::forward(&x, &weight, &targets)?.0)),
+            reference: self
+                .reference(move || Ok(cross_entropy::reference::forward(&x, &weight, &targets)?.0)),
         })
     }
 
     /// All parameters as one tensor: the work does not depend on how they are cut.
     fn adamw(&mut self) -> anyhow::Result<Case> {
         let count = self.parameters()?;
-        let parameter = self.random.tensor(&[count], 0.02)?;
-        let gradient = self.random.tensor(&[count], 0.01)?;
+        let parameter = self.wide(&[count], 0.02)?;
+        let gradient = self.wide(&[count], 0.01)?;
+        let bytes = size(&parameter);
         let (m, v) = (parameter.zeros_like()?, parameter.zeros_like()?);
         let config = adamw::Config {
             lr: 1e-4,
@@ -413,19 +458,20 @@ impl<'a> Cases<'a> {
         Ok(Case {
             name: "adamw",
             forward: None,
-            backward: pass(1, Work::memory(7 * count), update),
+            backward: pass(1, Work::memory(7 * bytes), update),
             reference: None,
         })
     }
 
     fn squared_norm(&mut self) -> anyhow::Result<Case> {
         let count = self.parameters()?;
-        let gradient = self.random.tensor(&[count], 0.01)?;
+        let gradient = self.wide(&[count], 0.01)?;
+        let bytes = size(&gradient);
         let measure = move || Ok(adamw::squared_norm(&gradient).map(drop)?);
         Ok(Case {
             name: "gradient norm",
             forward: None,
-            backward: pass(1, Work::memory(count), measure),
+            backward: pass(1, Work::memory(bytes), measure),
             reference: None,
         })
     }

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use atpm_core::ops::linear;
 use atpm_core::vector::{Mat, MatMut, matmul};
-use atpm_core::{Precision, cuda};
+use atpm_core::{Precision, activation_dtype, cuda};
 use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 use serde::Serialize;
+
+use super::sizes::Random;
 
 /// Seconds of each of `repeats` runs, after `warm_up` runs that do not count.
 ///
@@ -31,13 +33,44 @@ pub fn seconds(
     Ok(times)
 }
 
+/// How long a GPU is kept busy between two waits for it, in seconds: long beside a wait.
+const BUSY: f64 = 2e-3;
+/// Most runs between two waits.
+const MOST_RUNS: u32 = 100;
+
+/// Seconds of each of `repeats` runs on a device, after `warm_up` runs that do not count. A GPU's runs are given one after
+/// another and waited for together, since a single one may be shorter than giving and waiting; what is timed is then
+/// the mean of so many.
+///
+/// # Errors
+/// Whatever `body` or the device refuses.
+pub fn seconds_on(
+    device: &Device,
+    warm_up: usize,
+    repeats: usize,
+    body: impl Fn() -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<f64>> {
+    if !cuda::is_gpu(device) {
+        return seconds(warm_up, repeats, body);
+    }
+    let together = |runs: u32| {
+        (0..runs).try_for_each(|_| body())?;
+        Ok(device.synchronize()?)
+    };
+    (0..warm_up).try_for_each(|_| together(1))?;
+    let once = median(seconds(0, 1, || together(1))?);
+    let runs = (1..MOST_RUNS).find(|&runs| once * f64::from(runs) >= BUSY).unwrap_or(MOST_RUNS);
+    let times = seconds(0, repeats, || together(runs))?;
+    Ok(times.into_iter().map(|time| time / f64::from(runs)).collect())
+}
+
 /// The middle one; the upper of the two middle ones of an even number.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// What the machine's peaks are measured on.
+/// What a device's peaks are measured on.
 #[derive(Debug, Clone, Copy)]
 pub struct PeakSizes {
     /// Side of the square matrices that are multiplied.
@@ -47,8 +80,58 @@ pub struct PeakSizes {
 }
 
 impl PeakSizes {
-    /// Far larger than the caches: 16 MiB a matrix, 256 MiB a buffer.
+    /// Far larger than a processor's caches: 16 MiB a matrix, 256 MiB a buffer.
     pub const BEYOND_CACHES: Self = Self { side: 2048, elements: 64 << 20 };
+    /// The most for a GPU, whose sizes grow until they take long enough: 64 MiB a result, 1 GiB a buffer.
+    const OF_A_GPU: Self = Self { side: 4096, elements: 256 << 20 };
+
+    /// Those of this device.
+    pub fn of(device: &Device) -> Self {
+        if cuda::is_gpu(device) { Self::OF_A_GPU } else { Self::BEYOND_CACHES }
+    }
+}
+
+/// What a device does at best, measured in this process.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Peaks {
+    /// Matrix products in f32, GFLOP/s.
+    pub f32_gflop_per_s: f64,
+    /// Those in the step's precision.
+    pub gflop_per_s: f64,
+    /// Moving memory.
+    pub memory: MemoryPeak,
+}
+
+impl Peaks {
+    /// Measures all.
+    ///
+    /// # Errors
+    /// A device that refuses.
+    pub fn measure(device: &Device, precision: Precision, sizes: PeakSizes) -> anyhow::Result<Self> {
+        Self::beside(matmul_peak_on(device, sizes.side, precision)?, device, precision, sizes)
+    }
+
+    /// Measures the rest, where the products' in the step's precision are known.
+    ///
+    /// # Errors
+    /// A device that refuses.
+    pub fn beside(
+        gflop_per_s: f64,
+        device: &Device,
+        precision: Precision,
+        sizes: PeakSizes,
+    ) -> anyhow::Result<Self> {
+        let f32_gflop_per_s = match precision {
+            Precision::F32 => gflop_per_s,
+            Precision::Bf16 => matmul_peak_on(device, sizes.side, Precision::F32)?,
+        };
+        Ok(Self { f32_gflop_per_s, gflop_per_s, memory: memory_peak_on(device, sizes.elements)? })
+    }
+
+    /// Of products in this precision, GFLOP/s.
+    pub fn products(&self, precision: Precision) -> f64 {
+        if precision == Precision::F32 { self.f32_gflop_per_s } else { self.gflop_per_s }
+    }
 }
 
 /// The best rate of several products in `precision` of `n × n` matrices over the whole pool, in GFLOP/s.
@@ -66,27 +149,44 @@ pub fn matmul_peak(n: usize, precision: Precision) -> anyhow::Result<f64> {
     Ok(2.0 * (n as f64).powi(3) / best(times) / 1e9)
 }
 
-/// The same of a run's device: the pool, or a GPU with all its launches waited for.
+/// How long a product and a copy must take at least for a GPU's peaks, in seconds.
+const LONG_ENOUGH: f64 = 1e-3;
+
+/// The same of a run's device: the pool, or a GPU's library. There the matrices are those of a weight's gradient,
+/// `n × n` over `4n` rows, in what activations are stored in, and `n` grows to at most the given one, until a product
+/// takes a millisecond.
 ///
 /// # Errors
 /// A device that refuses.
-pub fn matmul_peak_on(device: &Device, n: usize, precision: Precision) -> anyhow::Result<f64> {
+pub fn matmul_peak_on(device: &Device, most: usize, precision: Precision) -> anyhow::Result<f64> {
     if !cuda::is_gpu(device) {
-        return matmul_peak(n, precision);
+        return matmul_peak(most, precision);
     }
-    let [a, b] = [(); 2].map(|()| Tensor::zeros((n, n), DType::F32, device));
-    let (a, b) = (a?, b?);
-    let times = seconds(2, 8, || {
-        linear::forward(&a, &b, precision)?;
-        Ok(device.synchronize()?)
-    })?;
-    Ok(2.0 * (n as f64).powi(3) / best(times) / 1e9)
+    let mut fastest = 0.0f64;
+    let mut n = most.min(256);
+    loop {
+        let dweight = Tensor::zeros((n, n), DType::F32, device)?;
+        // Not zeros: a GPU multiplies them faster than numbers.
+        let factor = |random: &mut Random| -> anyhow::Result<Tensor> {
+            let rows = random.tensor(&[4, n], 1.0)?.repeat((n, 1))?;
+            Ok(rows.to_dtype(activation_dtype(&dweight, precision))?.to_device(device)?)
+        };
+        let random = &mut Random(5);
+        let (x, dy) = (factor(random)?, factor(random)?);
+        let times = seconds_on(device, 2, 8, || Ok(linear::backward_weight(&x, &dy, &dweight, precision)?))?;
+        let time = best(times);
+        fastest = fastest.max(8.0 * (n as f64).powi(3) / time / 1e9);
+        if time >= LONG_ENOUGH || n >= most {
+            return Ok(fastest);
+        }
+        n = most.min(2 * n);
+    }
 }
 
 /// Elements that a thread moves at a time.
 const PEAK_BLOCK: usize = 1 << 18;
 
-/// The best rates of the whole pool over memory, in GB/s. Each value counts once for being read and once for being
+/// The best rates over memory, of the whole pool or of a GPU, in GB/s. Each value counts once for being read and once for being
 /// written, as in the ops that are compared with them; that a cache also reads what is about to be written does not count.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct MemoryPeak {
@@ -125,20 +225,26 @@ pub fn memory_peak(n: usize) -> anyhow::Result<MemoryPeak> {
     Ok(MemoryPeak { mixed, read: rate(1.0, read) })
 }
 
-/// The best rate of reading in GB/s, or of copying within a GPU's memory, which counts twice.
+/// The same of a run's device. A GPU's are both that of copying within its memory, of buffers that grow to at most `most`
+/// elements, until a copy takes a millisecond.
 ///
 /// # Errors
 /// A device that refuses.
-pub fn reading_peak_on(device: &Device, n: usize) -> anyhow::Result<f64> {
+pub fn memory_peak_on(device: &Device, most: usize) -> anyhow::Result<MemoryPeak> {
     if !cuda::is_gpu(device) {
-        return Ok(memory_peak(n)?.read);
+        return memory_peak(most);
     }
-    let buffer = Tensor::zeros(n, DType::F32, device)?;
-    let times = seconds(1, 5, || {
-        buffer.copy()?;
-        Ok(device.synchronize()?)
-    })?;
-    Ok(2.0 * (size_of::<f32>() * n) as f64 / best(times) / 1e9)
+    let mut n = most.min(1 << 20);
+    loop {
+        let buffer = Tensor::zeros(n, DType::F32, device)?;
+        let time = best(seconds_on(device, 1, 5, || Ok(buffer.copy().map(drop)?))?);
+        // The last one alone counts: smaller ones may lie in a cache.
+        if time >= LONG_ENOUGH || n >= most {
+            let rate = 2.0 * (size_of::<f32>() * n) as f64 / time / 1e9;
+            return Ok(MemoryPeak { mixed: rate, read: rate });
+        }
+        n = most.min(2 * n);
+    }
 }
 
 /// The sum of the elements, in enough independent sums that adding does not hold reading up.

@@ -5,7 +5,7 @@ use atpm_model::{Decoder, ModelConfig, ParameterSpec};
 use candle_core::Device;
 use serde::Serialize;
 
-use super::clock::{PeakSizes, median, reading_peak_on, seconds};
+use super::clock::{PeakSizes, median, memory_peak_on, seconds};
 use super::sizes::{Random, SizeArgs, Sizes};
 use crate::report::output;
 use crate::run::device;
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         rows,
         threads: rayon::current_num_threads(),
         points: measure(&config, precision, rows, &args.after, args.tokens, &device)?,
-        peak_gb_per_s: reading_peak_on(&device, PeakSizes::BEYOND_CACHES.elements)?,
+        peak_gb_per_s: memory_peak_on(&device, PeakSizes::of(&device).elements)?.read,
     };
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }

@@ -5,19 +5,17 @@
 
 use std::fmt::Write as _;
 
-use atpm_core::Precision;
-use atpm_model::ModelConfig;
+use candle_core::Device;
 use serde::Serialize;
 
 use super::cases::{Cases, Pass};
-use super::clock::{MemoryPeak, matmul_peak, median, memory_peak, seconds};
-use super::sizes::Block;
-use super::step::Settings;
+use super::clock::{MemoryPeak, Peaks, median, seconds_on};
+use super::work::Products;
 
 /// All ops of a step, and the peaks that they are held to.
 #[derive(Debug, Serialize)]
 pub(super) struct OpTable {
-    /// The f32 products' peak: of the mixer and the controllers whatever the step's dtype is.
+    /// The f32 products' peak: of the controllers, and on the CPU of the mixer, whatever the step's dtype is.
     peak_f32_gflop_per_s: f64,
     memory: MemoryPeak,
     /// Of the step's time: all ops of the table that are not made of matrix products.
@@ -44,41 +42,30 @@ struct OpRow {
     share_of_memory: f64,
 }
 
-/// The peaks that rows are held to.
-struct Peaks {
-    step: f64,
-    f32: f64,
-    memory: MemoryPeak,
-}
-
 impl OpTable {
-    /// Measures every op of the model's step, whose products' peak and time are known.
+    /// Measures every op of a step that takes this long.
     ///
     /// # Errors
     /// An op that refuses.
     pub(super) fn measure(
-        model: &ModelConfig,
-        block: Block,
-        settings: Settings,
-        peak_gflop_per_s: f64,
+        cases: Cases<'_>,
+        device: &Device,
+        peaks: Peaks,
         s_per_step: f64,
     ) -> anyhow::Result<Self> {
-        let f32 = match settings.precision {
-            Precision::F32 => peak_gflop_per_s,
-            Precision::Bf16 => matmul_peak(settings.peaks.side, Precision::F32)?,
-        };
-        let peaks = Peaks { step: peak_gflop_per_s, f32, memory: memory_peak(settings.peaks.elements)? };
         let mut ops = Vec::new();
-        for case in Cases::new(model, block, settings.precision).all()? {
+        cases.each(|case| {
             for (direction, pass) in [("forward", &case.forward), ("backward", &case.backward)] {
                 if let Some(pass) = pass.as_ref().filter(|pass| pass.calls > 0) {
-                    ops.push(OpRow::measure(case.name, direction, pass, s_per_step, &peaks)?);
+                    let once = median(seconds_on(device, 1, 5, &pass.run)?);
+                    ops.push(OpRow::new(case.name, direction, pass, once, s_per_step, &peaks));
                 }
             }
-        }
+            Ok(())
+        })?;
         let share = |rows: &mut dyn Iterator<Item = &OpRow>| rows.map(|row| row.share).sum::<f64>();
         Ok(Self {
-            peak_f32_gflop_per_s: peaks.f32,
+            peak_f32_gflop_per_s: peaks.f32_gflop_per_s,
             memory: peaks.memory,
             not_products_share: share(&mut ops.iter().filter(|row| row.flop.is_none())),
             unlisted_share: 1.0 - share(&mut ops.iter()),
@@ -118,30 +105,31 @@ impl OpTable {
 }
 
 impl OpRow {
-    fn measure(
+    /// `once`: seconds of a call.
+    fn new(
         op: &'static str,
         direction: &'static str,
         pass: &Pass,
+        once: f64,
         s_per_step: f64,
         peaks: &Peaks,
-    ) -> anyhow::Result<Self> {
-        let once = median(seconds(1, 5, &pass.run)?);
+    ) -> Self {
         let seconds = once * pass.calls as f64;
         let products = pass.work.products;
-        let peak = |precision| if precision == Precision::F32 { peaks.f32 } else { peaks.step };
+        let rate = |products: Products| products.flop / once / 1e9;
         let gb_per_s = pass.work.bytes / once / 1e9;
-        Ok(Self {
+        Self {
             op,
             pass: direction,
             calls: pass.calls,
             seconds,
             share: seconds / s_per_step,
             flop: products.map(|products| products.flop),
-            gflop_per_s: products.map(|products| products.flop / once / 1e9),
-            share_of_peak: products.map(|products| products.flop / once / 1e9 / peak(products.precision)),
+            gflop_per_s: products.map(rate),
+            share_of_peak: products.map(|products| rate(products) / peaks.products(products.precision)),
             bytes: pass.work.bytes,
             gb_per_s,
             share_of_memory: gb_per_s / peaks.memory.mixed,
-        })
+        }
     }
 }

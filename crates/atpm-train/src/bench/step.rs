@@ -1,12 +1,13 @@
 //! `bench step`: a whole training step, and where its time goes.
 
 use atpm_core::optim::adamw;
-use atpm_core::{Precision, Segments, cuda};
+use atpm_core::{Precision, Segments};
 use atpm_model::{Decoder, Flops, ModelConfig, ModelKind, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
-use super::clock::{PeakSizes, Resident, matmul_peak_on, median, resident_bytes, seconds};
+use super::cases::Cases;
+use super::clock::{PeakSizes, Peaks, Resident, matmul_peak_on, median, resident_bytes, seconds};
 use super::op_table::OpTable;
 use super::sizes::{self, Block, Random, SizeArgs, Sizes};
 use crate::report::output;
@@ -26,7 +27,7 @@ pub(super) struct Args {
     /// Steps that count, after two that do not.
     #[arg(long, default_value_t = 5)]
     steps: usize,
-    /// Leave the table of ops out, as on a GPU and for other kinds than ATPM.
+    /// Leave the table of ops out, as for other kinds than ATPM.
     #[arg(long)]
     no_ops: bool,
     /// Where to compute: `auto` (the CPU), `cpu`, `cuda` or `cuda:N`; the last two in a build with CUDA.
@@ -73,7 +74,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         tokens: args.seq.or(block.map(|block| block.tokens)).unwrap_or(1024),
     };
     let settings =
-        Settings { steps: args.steps, ops: !args.no_ops, precision, peaks: PeakSizes::BEYOND_CACHES };
+        Settings { steps: args.steps, ops: !args.no_ops, precision, peaks: PeakSizes::of(&device) };
     let report = measure(&model, block, settings, &device)?;
     if args.json { output::json(&report) } else { output::part(report.render()) }
 }
@@ -113,8 +114,10 @@ pub(super) fn measure(
     let peak_rss_bytes = resident_bytes(Resident::Peak);
     drop(step);
     let peak_gflop_per_s = matmul_peak_on(device, settings.peaks.side, settings.precision)?;
-    let table = if settings.ops && model.kind == ModelKind::Atpm && !cuda::is_gpu(device) {
-        Some(OpTable::measure(model, block, settings, peak_gflop_per_s, s_per_step)?)
+    let table = if settings.ops && model.kind == ModelKind::Atpm {
+        let peaks = Peaks::beside(peak_gflop_per_s, device, settings.precision, settings.peaks)?;
+        let cases = Cases::new(model, block, settings.precision, device)?;
+        Some(OpTable::measure(cases, device, peaks, s_per_step)?)
     } else {
         None
     };

@@ -1,8 +1,9 @@
 //! The benchmarks on sizes that take no time: that they run, and that their figures hang together.
 
-use super::cases::{Cases, Work};
-use super::clock::{PeakSizes, Resident, median, memory_peak, resident_bytes, seconds};
+use super::cases::Cases;
+use super::clock::{MemoryPeak, PeakSizes, Peaks, Resident, median, memory_peak, resident_bytes, seconds};
 use super::sizes::{Block, SizeArgs};
+use super::work::{Products, Work};
 use super::{decode, ops, step};
 use atpm_core::Precision;
 use atpm_model::{Flops, ModelConfig, ModelKind};
@@ -24,15 +25,11 @@ fn tiny() -> ModelConfig {
 }
 
 const BLOCK: Block = Block { rows: 2, tokens: 20 };
+const SMALL: PeakSizes = PeakSizes { side: 64, elements: 4096 };
 
 #[test]
 fn a_step_is_measured_with_all_of_its_ops() {
-    let settings = step::Settings {
-        steps: 1,
-        ops: true,
-        precision: Precision::F32,
-        peaks: PeakSizes { side: 64, elements: 4096 },
-    };
+    let settings = step::Settings { steps: 1, ops: true, precision: Precision::F32, peaks: SMALL };
     let report =
         serde_json::to_value(step::measure(&tiny(), BLOCK, settings, &Device::Cpu).unwrap()).unwrap();
     let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("{name}: {report}"));
@@ -59,9 +56,7 @@ fn a_step_is_measured_with_all_of_its_ops() {
     assert!((table["not_products_share"].as_f64().unwrap() - not_products).abs() < 1e-9, "{table}");
     assert!((table["unlisted_share"].as_f64().unwrap() - (1.0 - share(|_| true))).abs() < 1e-9, "{table}");
     for row in table["ops"].as_array().unwrap() {
-        let products =
-            ["linear", "mixer", "cross_entropy"].iter().any(|op| row["op"].as_str().unwrap().starts_with(op));
-        assert_eq!(row["flop"].is_null(), !products, "{row}");
+        assert_eq!(row["flop"].is_null(), !products_in(row["op"].as_str().unwrap()), "{row}");
         let rate = row["bytes"].as_f64().unwrap() * row["calls"].as_f64().unwrap()
             / row["seconds"].as_f64().unwrap();
         assert!((row["gb_per_s"].as_f64().unwrap() * 1e9 / rate - 1.0).abs() < 1e-9, "{row}");
@@ -85,7 +80,14 @@ fn other_kinds_have_a_step_but_no_ops() {
 // 40 tokens of 16 channels, two embeddings of them and one table of 64: counted by hand.
 #[test]
 fn bytes_are_those_of_the_formula() {
-    let cases = Cases::new(&tiny(), BLOCK, Precision::F32).all().unwrap();
+    let (model, mut cases) = (tiny(), Vec::new());
+    let makers = Cases::new(&model, BLOCK, Precision::F32, &Device::Cpu).unwrap();
+    makers
+        .each(|case| {
+            cases.push(case);
+            Ok(())
+        })
+        .unwrap();
     let bytes = |name: &str| {
         let case = cases.iter().find(|case| case.name == name).unwrap();
         [&case.forward, &case.backward].map(|pass| pass.as_ref().unwrap().work.bytes)
@@ -105,15 +107,58 @@ fn bytes_are_those_of_the_formula() {
 
 #[test]
 fn every_op_with_a_reference_is_compared_both_ways() {
-    let cases = Cases::new(&tiny(), BLOCK, Precision::F32).all().unwrap();
-    let report = ops::measure(&cases, BLOCK, 1).unwrap();
-    let compared = report.ops.iter().filter(|row| row.reference_seconds.is_some_and(|s| s > 0.0));
+    let (model, device, precision) = (tiny(), Device::Cpu, Precision::F32);
+    let cases = Cases::new(&model, BLOCK, precision, &device).unwrap();
+    let peaks = Peaks::measure(&device, precision, SMALL).unwrap();
+    let rows = ops::measure(cases, &device, &peaks, 1).unwrap();
+    let compared = rows.iter().filter(|row| row.reference_seconds.is_some_and(|s| s > 0.0));
     let both: Vec<_> = compared.filter(|row| row.pass == "both").map(|row| row.op).collect();
     assert!(
         both.contains(&"rms_norm") && both.contains(&"mixer") && both.contains(&"cross_entropy"),
         "{both:?}"
     );
-    assert!(report.ops.iter().all(|row| row.seconds > 0.0));
+    assert!(rows.iter().all(|row| row.seconds > 0.0));
+    for row in rows {
+        let products = row.product_floor_seconds;
+        assert_eq!(products.is_some(), products_in(row.op), "{row:?}");
+        let floor = row.memory_floor_seconds.max(products.unwrap_or(0.0));
+        assert!((row.times_floor * floor / row.seconds - 1.0).abs() < 1e-9, "{row:?}");
+    }
+}
+
+#[test]
+fn one_op_can_be_asked_for() {
+    let (model, mut names) = (tiny(), Vec::new());
+    let cases = Cases::new(&model, BLOCK, Precision::F32, &Device::Cpu).unwrap().only("linear mlp");
+    cases
+        .each(|case| {
+            names.push(case.name);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(names, ["linear mlp.up", "linear mlp.down"]);
+}
+
+/// Whether an op is made of matrix products.
+fn products_in(op: &str) -> bool {
+    ["linear", "mixer", "cross_entropy"].iter().any(|name| op.starts_with(name))
+}
+
+// Two passes need what each of them needs; a floor is counted from the peaks by hand.
+#[test]
+fn floors_are_those_of_the_peaks() {
+    let memory = MemoryPeak { mixed: 2.0, read: 3.0 };
+    let peaks = Peaks { f32_gflop_per_s: 10.0, gflop_per_s: 40.0, memory };
+    let work = |products, bytes| Work { products, bytes };
+    let products = |precision| Some(Products { flop: 4e9, precision });
+    let wide = work(products(Precision::F32), 1e9).floors(&peaks);
+    assert_eq!((wide.memory, wide.products, wide.higher()), (0.5, Some(0.4), 0.5));
+    let rounded = work(products(Precision::Bf16), 1e8).floors(&peaks);
+    assert_eq!((rounded.products, rounded.higher()), (Some(0.1), 0.1));
+    let plain = work(None, 2e9).floors(&peaks);
+    assert_eq!((plain.products, plain.higher()), (None, 1.0));
+    assert_eq!((plain.and(wide).memory, plain.and(wide).products), (1.5, Some(0.4)));
+    assert_eq!(wide.and(plain).products, Some(0.4));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Every op once, forward and backward, on a small awkward shape.
 //!
-//! What a case is given is made on the host and copied to the device; what it gives is copied back.
+//! What a case is given is made on the host and copied to the device; what it gives is copied back, in f32.
 
 use atpm_core::ops::gates::Pins;
 use atpm_core::ops::mixer::{Inputs, Shape, Transport};
@@ -24,8 +24,20 @@ pub(super) struct Outputs {
     pub(super) gradients: Vec<Tensor>,
 }
 
-type Written = Box<dyn Fn(&[Tensor], &[Tensor]) -> Result<Outputs>>;
+type Written = Box<dyn Fn(&[Tensor], &[Tensor], Precision) -> Result<Outputs>>;
 type Reference = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>;
+
+/// Places of the activations among a case's inputs and seeds.
+struct Activations {
+    inputs: &'static [usize],
+    seeds: &'static [usize],
+}
+
+/// Those of an op whose first input and first seed are activations, and no other.
+#[expect(clippy::unnecessary_wraps, reason = "an op may have none")]
+const fn first() -> Option<Activations> {
+    Some(Activations { inputs: &[0], seeds: &[0] })
+}
 
 /// One op at one shape.
 pub(super) struct Case {
@@ -34,21 +46,48 @@ pub(super) struct Case {
     inputs: Vec<Tensor>,
     /// The gradients of the first values; none for what has no backward. What is given twice has one.
     seeds: Vec<Tensor>,
-    /// Values and the inputs' gradients by the op, from inputs and seeds.
+    /// Which of them a GPU stores in bf16 if it is told to; none for an op that is f32 in any case.
+    activations: Option<Activations>,
+    /// Which gradient is that of the gates, which may lose more to bf16.
+    pub(super) gates: Option<usize>,
+    /// Values and the inputs' gradients by the op, from inputs and seeds, products in this precision.
     written: Written,
     /// Values in plain candle operations.
     reference: Reference,
 }
 
 impl Case {
-    /// By the op, on this device.
+    /// By the op, on this device, in f32.
     ///
     /// # Errors
     /// An op or a device that refuses.
     pub(super) fn on(&self, device: &Device) -> Result<Outputs> {
-        let [inputs, seeds] = [&self.inputs, &self.seeds].map(|tensors| moved(tensors, device));
-        let Outputs { values, gradients } = (self.written)(&inputs?, &seeds?)?;
-        Ok(Outputs { values: moved(&values, &Device::Cpu)?, gradients: moved(&gradients, &Device::Cpu)? })
+        self.run(&self.inputs, &self.seeds, device, Precision::F32)
+    }
+
+    /// The same with activations rounded to bf16, and kept in bf16 or in f32; `None` if the op has none.
+    ///
+    /// # Errors
+    /// As [`Self::on`].
+    pub(super) fn rounded_on(&self, device: &Device, kept: Precision) -> Option<Result<Outputs>> {
+        let &Activations { inputs, seeds } = self.activations.as_ref()?;
+        Some((|| {
+            let inputs = rounded(&self.inputs, inputs, kept)?;
+            let seeds = rounded(&self.seeds, seeds, kept)?;
+            self.run(&inputs, &seeds, device, kept)
+        })())
+    }
+
+    fn run(
+        &self,
+        inputs: &[Tensor],
+        seeds: &[Tensor],
+        device: &Device,
+        precision: Precision,
+    ) -> Result<Outputs> {
+        let (inputs, seeds) = (moved(inputs, device)?, moved(seeds, device)?);
+        let Outputs { values, gradients } = (self.written)(&inputs, &seeds, precision)?;
+        Ok(Outputs { values: on_host(&values)?, gradients: on_host(&gradients)? })
     }
 
     /// By its definition and candle's autograd, on the CPU.
@@ -72,6 +111,25 @@ fn moved(tensors: &[Tensor], device: &Device) -> Result<Vec<Tensor>> {
     Ok(tensors.iter().map(|tensor| tensor.to_device(device)).collect::<candle_core::Result<_>>()?)
 }
 
+/// What came from a device, in f32.
+fn on_host(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    let widened = |tensor: &Tensor| tensor.to_device(&Device::Cpu)?.to_dtype(DType::F32);
+    Ok(tensors.iter().map(widened).collect::<candle_core::Result<_>>()?)
+}
+
+/// The tensors, those at these places rounded to bf16.
+fn rounded(tensors: &[Tensor], places: &[usize], kept: Precision) -> Result<Vec<Tensor>> {
+    let dtype = if kept == Precision::Bf16 { DType::BF16 } else { DType::F32 };
+    let round = |(place, tensor): (usize, &Tensor)| {
+        if places.contains(&place) {
+            tensor.to_dtype(DType::BF16)?.to_dtype(dtype)
+        } else {
+            Ok(tensor.clone())
+        }
+    };
+    Ok(tensors.iter().enumerate().map(round).collect::<candle_core::Result<_>>()?)
+}
+
 /// Every op of a training step.
 ///
 /// # Errors
@@ -88,6 +146,7 @@ pub(super) fn all() -> Result<Vec<Case>> {
         gated_norm(random)?,
         swiglu(random)?,
         cross_entropy(random)?,
+        residual_sum(random)?,
         whole_tensors(random)?,
         adamw(random)?,
         gradient_norm(random)?,
@@ -114,11 +173,13 @@ fn embedding(random: &mut Random) -> Result<Case> {
         op: "embedding",
         inputs: vec![normal(random, &[13, 34])?],
         seeds: vec![normal(random, &[ROWS, TOKENS, 34])?],
-        written: Box::new(move |inputs, seeds| {
+        activations: Some(Activations { inputs: &[], seeds: &[0] }),
+        gates: None,
+        written: Box::new(move |inputs, seeds, precision| {
             let dtable = sum(&inputs[0])?;
             embedding::backward(&ids, &seeds[0], &dtable)?;
             Ok(Outputs {
-                values: vec![embedding::forward(&ids, &inputs[0], Precision::F32)?],
+                values: vec![embedding::forward(&ids, &inputs[0], precision)?],
                 gradients: vec![dtable],
             })
         }),
@@ -131,7 +192,9 @@ fn rms_norm(random: &mut Random) -> Result<Case> {
         op: "rms_norm",
         inputs: vec![normal(random, &[67, 34])?, normal(random, &[34])?],
         seeds: vec![normal(random, &[67, 34])?],
-        written: Box::new(|inputs, seeds| {
+        activations: first(),
+        gates: None,
+        written: Box::new(|inputs, seeds, _| {
             let [x, weight] = [&inputs[0], &inputs[1]];
             let dweight = sum(weight)?;
             let dx = rms_norm::backward(x, weight, EPS, &seeds[0], None, &dweight)?;
@@ -146,8 +209,10 @@ fn linear(random: &mut Random) -> Result<Case> {
         op: "linear",
         inputs: vec![normal(random, &[67, 18])?, normal(random, &[33, 18])?],
         seeds: vec![normal(random, &[67, 33])?],
-        written: Box::new(|inputs, seeds| {
-            let ([x, weight], precision) = ([&inputs[0], &inputs[1]], Precision::F32);
+        activations: first(),
+        gates: None,
+        written: Box::new(|inputs, seeds, precision| {
+            let [x, weight] = [&inputs[0], &inputs[1]];
             let (dx, dweight) = (sum(x)?, sum(weight)?);
             linear::backward_input_add(weight, &seeds[0], &dx, precision)?;
             linear::backward_weight(x, &seeds[0], &dweight, precision)?;
@@ -168,7 +233,9 @@ fn short_conv(random: &mut Random) -> Result<Case> {
             normal(random, &state)?,
         ],
         seeds: vec![normal(random, &[ROWS, TOKENS, channels])?, normal(random, &state)?],
-        written: Box::new(|inputs, seeds| {
+        activations: Some(Activations { inputs: &[0, 2], seeds: &[0, 1] }),
+        gates: None,
+        written: Box::new(|inputs, seeds, _| {
             let ([x, weight], state) = ([&inputs[0], &inputs[1]], Some(&inputs[2]));
             let (segments, dweight) = (packed()?, sum(weight)?);
             let (y, last) = short_conv::forward(x, weight, state, &segments)?;
@@ -196,7 +263,9 @@ fn gates(random: &mut Random) -> Result<Case> {
             normal(random, &[4, heads])?,
         ],
         seeds: vec![normal(random, &[ROWS, TOKENS, 5, heads])?],
-        written: Box::new(move |inputs, seeds| {
+        activations: None,
+        gates: None,
+        written: Box::new(move |inputs, seeds, _| {
             let [logits, a_log, dt_bias, bias] = [&inputs[0], &inputs[1], &inputs[2], &inputs[3]];
             let sums = [sum(a_log)?, sum(dt_bias)?, sum(bias)?];
             let [da_log, ddt_bias, dbias] = &sums;
@@ -229,7 +298,9 @@ fn mixer(random: &mut Random) -> Result<Case> {
             normal(random, &state)?,
         ],
         seeds: vec![normal(random, &[ROWS, TOKENS, heads * HEAD.entity()])?, normal(random, &state)?],
-        written: Box::new(|inputs, seeds| {
+        activations: first(),
+        gates: Some(1),
+        written: Box::new(|inputs, seeds, _| {
             let (segments, transport) = (packed()?, transport(inputs));
             let given = mixer_inputs(inputs, &transport, &segments);
             let (outputs, saved) = mixer::forward(&HEAD, &given, true)?;
@@ -265,7 +336,9 @@ fn gated_norm(random: &mut Random) -> Result<Case> {
         op: "gated_norm",
         inputs: vec![normal(random, &shape)?, normal(random, &shape)?, normal(random, &[34])?],
         seeds: vec![normal(random, &shape)?],
-        written: Box::new(|inputs, seeds| {
+        activations: Some(Activations { inputs: &[0, 1], seeds: &[0] }),
+        gates: None,
+        written: Box::new(|inputs, seeds, _| {
             let [y, gate, weight] = [&inputs[0], &inputs[1], &inputs[2]];
             let dweight = sum(weight)?;
             let (dy, dgate, again) = gated_norm::backward(y, gate, weight, EPS, &seeds[0], &dweight)?;
@@ -284,7 +357,9 @@ fn swiglu(random: &mut Random) -> Result<Case> {
         op: "swiglu",
         inputs: vec![normal(random, &[67, 2 * 46])?],
         seeds: vec![normal(random, &[67, 46])?],
-        written: Box::new(|inputs, seeds| {
+        activations: first(),
+        gates: None,
+        written: Box::new(|inputs, seeds, _| {
             let (dx, again) = swiglu::backward(&inputs[0], &seeds[0])?;
             Ok(Outputs { values: vec![swiglu::forward(&inputs[0])?, again], gradients: vec![dx] })
         }),
@@ -306,10 +381,13 @@ fn cross_entropy(random: &mut Random) -> Result<Case> {
         op: "cross_entropy",
         inputs: vec![normal(random, &[tokens, width])?, normal(random, &[vocabulary, width])?],
         seeds: vec![seed],
-        written: Box::new(move |inputs, _| {
+        activations: Some(Activations { inputs: &[0], seeds: &[] }),
+        gates: None,
+        written: Box::new(move |inputs, _, precision| {
             let [x, weight] = [&inputs[0], &inputs[1]];
-            let (options, dweight) = (cross_entropy::Options::default(), sum(weight)?);
-            let alone = cross_entropy::forward(x, weight, &targets, options.precision)?;
+            let options = cross_entropy::Options { precision, ..cross_entropy::Options::default() };
+            let dweight = sum(weight)?;
+            let alone = cross_entropy::forward(x, weight, &targets, precision)?;
             let (losses, dx) =
                 cross_entropy::forward_backward(x, weight, &targets, scale, options, &dweight)?;
             Ok(Outputs { values: vec![losses, alone], gradients: vec![dx, dweight] })
@@ -321,13 +399,30 @@ fn cross_entropy(random: &mut Random) -> Result<Case> {
     })
 }
 
+fn residual_sum(random: &mut Random) -> Result<Case> {
+    let shape = [3, 171];
+    Ok(Case {
+        op: "residual sum",
+        inputs: vec![normal(random, &shape)?, normal(random, &shape)?],
+        seeds: Vec::new(),
+        activations: Some(Activations { inputs: &[0, 1], seeds: &[] }),
+        gates: None,
+        written: Box::new(|inputs, _, _| {
+            Ok(Outputs { values: vec![atpm_core::add(&inputs[0], &inputs[1])?], gradients: Vec::new() })
+        }),
+        reference: Box::new(|inputs| Ok(vec![(&inputs[0] + &inputs[1])?])),
+    })
+}
+
 fn whole_tensors(random: &mut Random) -> Result<Case> {
     let shape = [3, 171];
     Ok(Case {
         op: "whole tensors",
         inputs: vec![normal(random, &shape)?, normal(random, &shape)?],
         seeds: Vec::new(),
-        written: Box::new(|inputs, _| {
+        activations: None,
+        gates: None,
+        written: Box::new(|inputs, _, _| {
             let [a, b] = [&inputs[0], &inputs[1]];
             let (grown, written) = (sum(a)?, sum(a)?);
             atpm_core::overwrite_f32(&grown, &atpm_core::read_f32(a)?)?;
@@ -335,14 +430,11 @@ fn whole_tensors(random: &mut Random) -> Result<Case> {
             atpm_core::overwrite_f32(&written, &atpm_core::read_f32(b)?)?;
             let cleared = atpm_core::add(a, b)?;
             atpm_core::clear(&cleared)?;
-            Ok(Outputs {
-                values: vec![atpm_core::add(a, b)?, grown, written, cleared],
-                gradients: Vec::new(),
-            })
+            Ok(Outputs { values: vec![grown, written, cleared], gradients: Vec::new() })
         }),
         reference: Box::new(|inputs| {
             let [a, b] = [&inputs[0], &inputs[1]];
-            Ok(vec![(a + b)?, (a + b)?, b.clone(), a.zeros_like()?])
+            Ok(vec![(a + b)?, b.clone(), a.zeros_like()?])
         }),
     })
 }
@@ -366,7 +458,9 @@ fn adamw(random: &mut Random) -> Result<Case> {
         op: "adamw",
         inputs: vec![parameter, m, v, gradient],
         seeds: Vec::new(),
-        written: Box::new(|inputs, _| {
+        activations: None,
+        gates: None,
+        written: Box::new(|inputs, _, _| {
             let values = inputs[..3].iter().map(Tensor::copy).collect::<candle_core::Result<Vec<_>>>()?;
             adamw::update(&UPDATE, &values[0], &values[1], &values[2], &inputs[3])?;
             Ok(Outputs { values, gradients: Vec::new() })
@@ -384,7 +478,9 @@ fn gradient_norm(random: &mut Random) -> Result<Case> {
         op: "gradient norm",
         inputs: vec![normal(random, &[20_001])?],
         seeds: Vec::new(),
-        written: Box::new(|inputs, _| {
+        activations: None,
+        gates: None,
+        written: Box::new(|inputs, _, _| {
             let square = Tensor::new(&[adamw::squared_norm(&inputs[0])?], &Device::Cpu)?;
             Ok(Outputs { values: vec![square], gradients: Vec::new() })
         }),

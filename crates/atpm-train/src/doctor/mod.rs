@@ -1,7 +1,7 @@
 //! `atpm-train doctor`: what the machine and this build have, and whether every op computes what it should.
 //!
-//! `machine` looks, `cases` are the ops. On a GPU each op's kernels are loaded, run and compared with the CPU; on the
-//! CPU the ops are compared with their definitions in plain candle operations.
+//! `machine` looks, `cases` are the ops. On a GPU each op's kernels are loaded, run and compared with the CPU, those for
+//! activations in bf16 as well; on the CPU the ops are compared with their definitions in plain candle operations.
 
 mod cases;
 mod machine;
@@ -9,8 +9,8 @@ mod machine;
 use std::fmt::Write as _;
 
 use anyhow::anyhow;
-use atpm_core::cuda;
 use atpm_core::testing::{gradient_tolerance, relative_rms_error, value_tolerance};
+use atpm_core::{Precision, cuda};
 use candle_core::{DType, Tensor};
 use serde::Serialize;
 
@@ -29,8 +29,9 @@ Exit codes: 0 every op is right · 1 an op is wrong or fails, or the GPU does ·
 
 With --json: version, processor, processors, threads, instructions, bf16_products, memory_bytes, available_bytes,
 kernels (none, gpu or emulated), versions (of, version), gpus (device, name, compute_capability, free_bytes,
-total_bytes), driver_problem, device, emulated, compared_with (cpu or definition), ops (op, value_error and
-gradient_error (relative RMS; null where there is none), problem, right), problem, right.";
+total_bytes), driver_problem, device, emulated, compared_with (cpu or definition), ops (op, dtype of its
+activations (f32 or bf16), value_error, gradient_error and gate_error (relative RMS; null where there is none),
+problem, right), problem, right.";
 
 /// Flags of `doctor`.
 #[derive(Debug, Clone, clap::Args)]
@@ -62,10 +63,14 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Row {
     op: &'static str,
+    /// What activations are stored in.
+    dtype: &'static str,
     /// The largest relative RMS error of a value.
     value_error: Option<f64>,
-    /// The largest of a gradient.
+    /// The largest of a gradient, but for the gates'.
     gradient_error: Option<f64>,
+    /// That of the gates' gradient.
+    gate_error: Option<f64>,
     problem: Option<String>,
     right: bool,
 }
@@ -114,40 +119,74 @@ fn check(name: &str) -> anyhow::Result<Vec<Row>> {
     let cases = cases::all()?;
     let on_host: Vec<_> = cases.iter().map(|case| case.on(&host)).collect();
     let device = device::open(name)?;
-    let row = |(case, on_host): (&Case, atpm_core::Result<Outputs>)| {
+    let mut rows = Vec::new();
+    for (case, on_host) in cases.iter().zip(on_host) {
         let compared = if cuda::is_gpu(&device) {
             on_host.and_then(|want| Ok((case.on(&device)?, want)))
         } else {
             on_host.and_then(|got| Ok((got, case.by_reference()?)))
         };
-        Row::of(case.op, compared)
-    };
-    let rows = cases.iter().zip(on_host).map(row).collect();
+        rows.push(Row::of(case, DType::F32, compared));
+    }
+    if cuda::is_gpu(&device) {
+        let rounded: Vec<_> = cases.iter().map(|case| case.rounded_on(&device, Precision::Bf16)).collect();
+        let host = device::open("cpu")?;
+        for (case, got) in cases.iter().zip(rounded) {
+            // Beside the CPU in f32 on the same rounded numbers.
+            let Some((got, want)) = got.zip(case.rounded_on(&host, Precision::F32)) else { continue };
+            rows.push(Row::of(case, DType::BF16, got.and_then(|got| Ok((got, want?)))));
+        }
+    }
     // Of this thread, where the device is an emulated one.
     device::open("cpu")?;
     Ok(rows)
 }
 
 impl Row {
-    /// `compared`: what the device gave, and what is right.
-    fn of(op: &'static str, compared: atpm_core::Result<(Outputs, Outputs)>) -> Self {
-        let errors = compared.and_then(|(got, want)| {
-            Ok((largest_error(&got.values, &want.values)?, largest_error(&got.gradients, &want.gradients)?))
-        });
-        match errors {
-            Err(error) => {
-                let problem = Some(error.to_string());
-                Self { op, value_error: None, gradient_error: None, problem, right: false }
+    /// `compared`: what the device gave with activations in this dtype, and what is right.
+    fn of(case: &Case, dtype: DType, compared: atpm_core::Result<(Outputs, Outputs)>) -> Self {
+        let errors = compared.and_then(|(mut got, mut want)| {
+            let mut gates = None;
+            if let Some(place) = case.gates {
+                let [got, want] = [&mut got, &mut want].map(|outputs| taken(&mut outputs.gradients, place));
+                gates = largest_error(&got, &want)?;
             }
-            Ok((value_error, gradient_error)) => {
+            let values = largest_error(&got.values, &want.values)?;
+            Ok([values, largest_error(&got.gradients, &want.gradients)?, gates])
+        });
+        let name = if dtype == DType::BF16 { "bf16" } else { "f32" };
+        let row = |[value_error, gradient_error, gate_error]: [Option<f64>; 3], problem, right| Self {
+            op: case.op,
+            dtype: name,
+            value_error,
+            gradient_error,
+            gate_error,
+            problem,
+            right,
+        };
+        match errors {
+            Err(error) => row([None; 3], Some(error.to_string()), false),
+            Ok(errors) => {
                 // A NaN is not at most anything.
-                let fits = |error: Option<f64>, most: f64| error.is_none_or(|error| error <= most);
-                let right = fits(value_error, value_tolerance(DType::F32))
-                    && fits(gradient_error, gradient_tolerance(DType::F32));
-                Self { op, value_error, gradient_error, problem: None, right }
+                let fits = errors
+                    .iter()
+                    .zip(tolerances(dtype))
+                    .all(|(error, most)| error.is_none_or(|error| error <= most));
+                row(errors, None, fits)
             }
         }
     }
+}
+
+/// The tensor at this place, taken out, if there is one.
+fn taken(tensors: &mut Vec<Tensor>, place: usize) -> Vec<Tensor> {
+    if place < tensors.len() { vec![tensors.remove(place)] } else { Vec::new() }
+}
+
+/// What values, gradients and the gates' gradient may be wrong by.
+fn tolerances(dtype: DType) -> [f64; 3] {
+    let gates = if dtype == DType::BF16 { 2e-2 } else { gradient_tolerance(dtype) };
+    [value_tolerance(dtype), gradient_tolerance(dtype), gates]
 }
 
 /// The largest relative RMS error among pairs of tensors, which must be of the same number and shapes; a NaN is the
@@ -172,21 +211,26 @@ impl Report {
     fn render(&self) -> String {
         let kind = if self.emulated { " (emulated kernels)" } else { "" };
         let other = if self.compared_with == "cpu" { "the CPU" } else { "their definitions" };
-        let mut text = format!("ops on {}{kind}, compared with {other}\n", self.device);
-        let _ = writeln!(text, "{:16}{:>14}{:>14}", "", "value error", "gradients'");
+        let mut text = format!("ops on {}{kind}, compared with {other}: relative RMS errors\n", self.device);
+        let _ = writeln!(text, "{:16}{:6}{:>14}{:>14}{:>14}", "", "", "value error", "gradients'", "gates'");
         let shown = |error: Option<f64>| error.map_or_else(|| "-".into(), |error| format!("{error:.1e}"));
-        for Row { op, value_error, gradient_error, problem, right } in &self.ops {
-            let (value, gradient) = (shown(*value_error), shown(*gradient_error));
-            let verdict = if *right { "right" } else { "WRONG" };
-            let problem = problem.as_deref().unwrap_or_default();
-            let _ = writeln!(text, "{op:16}{value:>14}{gradient:>14}  {verdict} {problem}");
+        for row in &self.ops {
+            let errors = [row.value_error, row.gradient_error, row.gate_error].map(shown);
+            let [value, gradient, gate] = errors;
+            let verdict = if row.right { "right" } else { "WRONG" };
+            let problem = row.problem.as_deref().unwrap_or_default();
+            let Row { op, dtype, .. } = row;
+            let _ =
+                writeln!(text, "{op:16}{dtype:6}{value:>14}{gradient:>14}{gate:>14}  {verdict} {problem}");
         }
-        let _ = writeln!(
-            text,
-            "relative RMS errors; at most {:.0e} for values and {:.0e} for gradients",
-            value_tolerance(DType::F32),
-            gradient_tolerance(DType::F32)
-        );
+        for (name, dtype) in [("f32", DType::F32), ("bf16", DType::BF16)] {
+            if self.ops.iter().any(|row| row.dtype == name) {
+                let [value, gradient, gate] = tolerances(dtype);
+                let _ = writeln!(text, "at most, in {name:10}{value:>14.0e}{gradient:>14.0e}{gate:>14.0e}");
+            }
+        }
+        let right = self.ops.iter().filter(|row| row.right).count();
+        let _ = writeln!(text, "{right} of {} right", self.ops.len());
         text
     }
 }
@@ -214,7 +258,8 @@ mod tests {
             gradients: vec![tensor(gradients)],
         };
         let want = || outputs(&[1.0, 2.0], &[3.0]);
-        let right = |got: Outputs| Row::of("x", Ok((got, want()))).right;
+        let case = cases::all().unwrap().into_iter().find(|case| case.gates.is_none()).unwrap();
+        let right = |got: Outputs| Row::of(&case, DType::F32, Ok((got, want()))).right;
         assert!(right(want()));
         assert!(!right(outputs(&[1.0, 2.001], &[3.0])));
         assert!(!right(outputs(&[1.0, 2.0], &[3.001])));
@@ -222,7 +267,17 @@ mod tests {
         assert!(!right(outputs(&[1.0], &[3.0])));
         assert!(!right(Outputs::default()));
         let failure = atpm_core::Error::Cuda { action: "launching x".into(), problem: "lost".into() };
-        let row = Row::of("x", Err(failure));
+        let row = Row::of(&case, DType::F32, Err(failure));
         assert!(!row.right && row.problem.unwrap().contains("launching x"));
+        // What bf16 may lose is not what f32 may, and the gates' gradient may lose more than another one.
+        let rounded = |got: Outputs| Row::of(&case, DType::BF16, Ok((got, want()))).right;
+        assert!(rounded(outputs(&[1.0, 2.001], &[3.02])) && !rounded(outputs(&[1.0, 2.1], &[3.0])));
+        let mixer = cases::all().unwrap().into_iter().find(|case| case.gates == Some(1)).unwrap();
+        let two = |first: f32, gates: f32| Outputs {
+            values: Vec::new(),
+            gradients: vec![tensor(&[first]), tensor(&[gates])],
+        };
+        let rounded = |got: Outputs| Row::of(&mixer, DType::BF16, Ok((got, two(1.0, 1.0)))).right;
+        assert!(rounded(two(1.0, 1.015)) && !rounded(two(1.015, 1.0)) && !rounded(two(1.0, 1.03)));
     }
 }

@@ -82,6 +82,16 @@ impl Estimate {
         self.flops.training()
     }
 
+    /// Bytes of a GPU's memory that were taken since this was made, by whomever; `None` on the CPU. What the driver keeps for
+    /// the next allocation counts as taken, so it is the most that there ever was.
+    ///
+    /// # Errors
+    /// A driver that does not tell.
+    pub fn taken(&self, device: &Device) -> anyhow::Result<Option<u64>> {
+        let free = cuda::free_bytes(device)?;
+        Ok(free.zip(self.available).map(|(free, before)| before.saturating_sub(free)))
+    }
+
     /// Refuses a run that cannot fit into memory.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ pub struct Outcome {
     pub checkpoint: Option<PathBuf>,
     /// The step that the session went on from.
     pub resumed_from: Option<u64>,
+    /// Bytes of the GPU's memory that the session took after it had opened the device; null on the CPU.
+    pub gpu_bytes: Option<u64>,
     /// Why it ended.
     pub stopped: Stopped,
 }
@@ -256,6 +258,7 @@ impl<'a> Session<'a> {
             skipped_steps: counters.skipped_steps,
             checkpoint: self.newest.map(|(_, path)| path),
             resumed_from: self.resumed_from,
+            gpu_bytes: self.plan.estimate.taken(&self.plan.device)?,
             stopped,
         })
     }

@@ -48,7 +48,7 @@ pub fn report() -> Report {
         Ok(gpus) => (gpus, None),
         Err(error) => (Vec::new(), Some(words(error))),
     };
-    let mut versions = vec![("toolkit of the build", version(CUDA_VERSION as i32))];
+    let mut versions = vec![("toolkit of the build", version(CUDA_VERSION.cast_signed()))];
     versions.push(("driver", driver_version()));
     versions.push(("cuBLAS", library_version()));
     versions.push(("NCCL", nccl_version().unwrap_or_else(|| "not found".into())));

@@ -107,6 +107,11 @@ pub struct ModelConfig {
     pub lambda_logit: f64,
     /// Initial bias of the β_K and β_V logits. Default 0, β around 0.5.
     pub beta_logit: f64,
+    /// Half-life of every head's state at the start, in tokens. Default (not set): drawn for each head as Gated
+    /// DeltaNet does, `A` uniform in (0, 16] and `dt` log-uniform in \[0.001, 0.1\], which suits many heads; one alone
+    /// may begin with a memory of a token or two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_life: Option<f64>,
     /// Keeps only each block's input and runs its forward pass again in backward: less memory, a
     /// third more work. Default false.
     pub activation_checkpointing: bool,
@@ -138,6 +143,7 @@ impl Default for ModelConfig {
             rho_logit: 0.0,
             lambda_logit: 0.0,
             beta_logit: 0.0,
+            half_life: None,
             activation_checkpointing: false,
         }
     }
@@ -240,6 +246,11 @@ impl ModelConfig {
                 return refuse(key, format!("must be a finite number, got {logit}"));
             }
         }
+        if let Some(tokens) = self.half_life
+            && !(tokens.is_finite() && tokens > 0.0)
+        {
+            return refuse("half_life", format!("must be a number of tokens above 0, got {tokens}"));
+        }
         Ok(())
     }
 
@@ -329,7 +340,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, Change); 26] = [
+        let cases: [(&str, Change); 27] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
@@ -350,6 +361,7 @@ mod tests {
             ("rho_logit", |c| c.rho_logit = f64::INFINITY),
             ("lambda_logit", |c| c.lambda_logit = f64::NAN),
             ("beta_logit", |c| c.beta_logit = f64::NEG_INFINITY),
+            ("half_life", |c| c.half_life = Some(0.0)),
             ("heads", |c| (c.kind, c.heads) = (ModelKind::Transformer, 3)),
             ("lambda", |c| (c.kind, c.lambda) = (ModelKind::Lstm, Some(0.0))),
             ("tie_beta", |c| (c.kind, c.tie_beta) = (ModelKind::Transformer, true)),

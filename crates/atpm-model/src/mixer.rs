@@ -44,6 +44,14 @@ pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
     let controls = Init::NormalRows { std: STD, rows: 3 * heads };
     let control_bias =
         Init::Rows(vec![config.beta_logit, config.beta_logit, config.rho_logit, config.lambda_logit]);
+    // α = e^(−A dt) = ½ after `half_life` tokens, with A = 1 and the step's input near 0.
+    let (rate, step) = match config.half_life {
+        Some(tokens) => {
+            let dt = std::f64::consts::LN_2 / tokens;
+            (Init::Zeros, Init::Rows(vec![dt.exp_m1().ln(); heads]))
+        }
+        None => (Init::LogRate, Init::StepBias),
+    };
     let root = |n: usize| 1.0 / (n as f64).sqrt();
     let mut list = vec![("in_proj.weight", vec![channels, d], normal.clone())];
     if width > 0 {
@@ -52,8 +60,8 @@ pub fn specs(config: &ModelConfig, prefix: &str) -> Result<Vec<ParameterSpec>> {
     list.extend([
         ("controls.weight", vec![CONTROLS * heads, d], controls),
         ("controls.bias", vec![CONTROLS - 1, heads], control_bias),
-        ("a_log", vec![heads], Init::LogRate),
-        ("dt_bias", vec![heads], Init::StepBias),
+        ("a_log", vec![heads], rate),
+        ("dt_bias", vec![heads], step),
         ("transport.a_key", vec![heads, rank, key], Init::Normal(root(key))),
         ("transport.a_value", vec![heads, rank, value], Init::Normal(root(value))),
         ("transport.c", vec![heads, address, rank], Init::Zeros),

@@ -124,7 +124,7 @@ fn suite_show_prints_samples_with_their_answers() {
         assert_eq!((&sample["text"], &sample["index"]), (&(*line).into(), &index.into()));
         let targets = sample["targets"].as_array().unwrap();
         assert_eq!(targets.len(), sample["ids"].as_array().unwrap().len());
-        assert_eq!(targets.iter().filter(|target| !target.is_null()).count(), 1);
+        assert_eq!(targets.iter().filter(|target| !target.is_null()).count(), 4);
     }
 }
 
@@ -134,7 +134,7 @@ fn the_paper_config_passes_a_dry_run() {
     let output = run_in(folder.path(), &["suite", "--config", &config("suite/paper.toml"), "--dry-run"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("120 trials of 3000 steps"), "{text}");
+    assert!(text.contains("150 trials of 3000 steps"), "{text}");
     let counts: Vec<f64> =
         text.lines().filter_map(|line| line.split(' ').nth(1)?.parse().ok()).take(4).collect();
     assert_eq!(counts.len(), 4, "{text}");

@@ -96,6 +96,7 @@ impl ExportConfig {
             rho_logit: _,
             lambda_logit: _,
             beta_logit: _,
+            half_life: _,
             activation_checkpointing: _,
         } = *config;
         Self {

@@ -99,6 +99,21 @@ fn controllers_start_where_the_configuration_says() {
 }
 
 #[test]
+fn memories_start_with_the_half_life_of_the_configuration() {
+    let (ids, segments) = (rows(&ids(2, 40, 19, 1)), Segments::continuous(2, 40));
+    for tokens in [3.0, 100.0] {
+        let config = ModelConfig { half_life: Some(tokens), ..tiny() };
+        let decoder = Decoder::new(&config, 2, &Device::Cpu).unwrap();
+        for layer in decoder.telemetry(&ids, &segments).unwrap() {
+            // What the step's input adds at the start is small, but not nothing.
+            for half_life in [layer.memory.half_life_min, layer.memory.half_life_max] {
+                assert!((half_life / tokens - 1.0).abs() < 0.2, "{tokens}: {:?}", layer.memory);
+            }
+        }
+    }
+}
+
+#[test]
 fn the_memory_estimate_meets_what_is_really_kept() {
     let (rows_of_batch, tokens) = (2, 100);
     for (preset, config) in presets() {

@@ -8,8 +8,13 @@ use toml::{Table, Value};
 use super::Run;
 
 /// Keys of `[model]` that a resumed run may change: they matter at the first step, or not at all.
-const FREE: &[&str] =
-    &["model.rho_logit", "model.lambda_logit", "model.beta_logit", "model.activation_checkpointing"];
+const FREE: &[&str] = &[
+    "model.rho_logit",
+    "model.lambda_logit",
+    "model.beta_logit",
+    "model.half_life",
+    "model.activation_checkpointing",
+];
 
 /// One key with two values.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,4 +1,4 @@
-//! Value → key: pairs are told, the key of one value is asked for.
+//! Value → key: pairs are told, the keys of values are asked for.
 //!
 //! Line: `inverse_recall`, for each pair `k v`, then four questions `? v =`. Keys differ and so do values; every pair
 //! is as likely to be asked for, and none twice.
@@ -28,10 +28,6 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         line.extend([key(k), value(v)]);
     }
     draw.distract(&mut line);
-    let asked = draw.distinct(QUESTIONS, size);
-    let questions: Vec<_> = asked
-        .into_iter()
-        .map(|index| Question { words: vec![value(values[index])], answer: key(keys[index]) })
-        .collect();
-    Sample::questions(Task::InverseRecall, line, &questions)
+    let question = |index: usize| Question { words: vec![value(values[index])], answer: key(keys[index]) };
+    Sample::questions(Task::InverseRecall, line, draw.distinct(QUESTIONS, size).into_iter().map(question))
 }

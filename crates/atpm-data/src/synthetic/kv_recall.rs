@@ -1,4 +1,4 @@
-//! Key → value: pairs are told, one key is asked for.
+//! Key → value: pairs are told, keys are asked for.
 //!
 //! Line: `kv_recall`, for each pair `k v`, then four questions `? k =`. Keys differ, values may repeat; every pair is
 //! as likely to be asked for, and none twice.
@@ -27,10 +27,6 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         line.extend([key(k), v]);
     }
     draw.distract(&mut line);
-    let asked = draw.distinct(QUESTIONS, size);
-    let questions: Vec<_> = asked
-        .into_iter()
-        .map(|index| Question { words: vec![key(keys[index])], answer: values[index] })
-        .collect();
-    Sample::questions(Task::KvRecall, line, &questions)
+    let question = |index: usize| Question { words: vec![key(keys[index])], answer: values[index] };
+    Sample::questions(Task::KvRecall, line, draw.distinct(QUESTIONS, size).into_iter().map(question))
 }

@@ -22,7 +22,7 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
     rewritten(draw, Task::Overwrite, size)
 }
 
-/// Writes to half as many keys, then a query for one that was written at least twice. In [`Task::GatedWrite`] each
+/// Writes to half as many keys, then questions for those that were written at least twice. In [`Task::GatedWrite`] each
 /// write has its mark, and a coin decides about all but the first write to a key.
 pub(super) fn rewritten(draw: &mut Draw, task: Task, size: usize) -> Sample {
     let gated = task == Task::GatedWrite;
@@ -49,13 +49,11 @@ pub(super) fn rewritten(draw: &mut Draw, task: Task, size: usize) -> Sample {
         line.extend([key(k), value(v)]);
     }
     draw.distract(&mut line);
-    let questions: Vec<_> = draw
-        .distinct(QUESTIONS, rewritten.len())
-        .into_iter()
-        .map(|index| rewritten[index])
-        .map(|k| Question { words: vec![key(k)], answer: held[k].map_or(UNKNOWN, value) })
-        .collect();
-    Sample::questions(task, line, &questions)
+    let question = |index: usize| {
+        let k = rewritten[index];
+        Question { words: vec![key(k)], answer: held[k].map_or(UNKNOWN, value) }
+    };
+    Sample::questions(task, line, draw.distinct(QUESTIONS, rewritten.len()).into_iter().map(question))
 }
 
 /// A value other than `than`.

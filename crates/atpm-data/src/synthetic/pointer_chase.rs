@@ -39,6 +39,5 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         words.resize(1 + hops, MOVE);
         Question { words, answer: after(place, hops) }
     };
-    let questions: Vec<_> = asked.into_iter().map(question).collect();
-    Sample::questions(Task::PointerChase, line, &questions)
+    Sample::questions(Task::PointerChase, line, asked.into_iter().map(question))
 }

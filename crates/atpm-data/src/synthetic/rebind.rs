@@ -59,5 +59,5 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         }
         questions.push(Question { words: vec![key(k)], answer: held[k] });
     }
-    Sample::questions(Task::Rebind, line, &questions)
+    Sample::questions(Task::Rebind, line, questions)
 }

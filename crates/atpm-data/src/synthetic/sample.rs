@@ -56,14 +56,18 @@ impl Sample {
 
     /// What is told, and behind it the questions one after the other: for each `?`, its words, and `=`, where its
     /// answer of one token is due. No answer is fed back, so that none helps with the next.
-    pub(super) fn questions(task: Task, mut line: Vec<u32>, questions: &[Question]) -> Self {
+    pub(super) fn questions(
+        task: Task,
+        mut line: Vec<u32>,
+        questions: impl IntoIterator<Item = Question>,
+    ) -> Self {
         let mut targets = vec![IGNORE; line.len()];
         for Question { words, answer } in questions {
             line.push(QUERY);
             line.extend(words);
             line.push(ANSWER);
             targets.resize(line.len() - 1, IGNORE);
-            targets.push(*answer);
+            targets.push(answer);
         }
         Self::inside(task, &line, &targets)
     }

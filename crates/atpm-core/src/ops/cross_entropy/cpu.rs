@@ -53,8 +53,10 @@ pub(super) fn forward_backward<T: Real>(
     let Inputs { sizes: Sizes { width, vocabulary, .. }, precision, .. } = *inputs;
     let weight = Mat::dense(inputs.weight, vocabulary, width);
     let (zero, one) = (T::zero(), T::one());
-    losses.fill(zero);
-    dx.fill(zero);
+    for (token, _) in inputs.targets.iter().enumerate().filter(|(_, target)| **target == IGNORE) {
+        losses[token] = zero;
+        dx[token * width..][..width].fill(zero);
+    }
     let mut block_dx = Vec::new();
     for_each_block(inputs, |mut block| {
         block.losses(losses, |logits, target| vectorize!(token_gradient(logits, target, objective)));
@@ -100,11 +102,11 @@ impl<T: Real> Block<'_, T> {
 /// Calls `body` for each block of the tokens that count.
 fn for_each_block<T: Real>(inputs: &Inputs<'_, T>, mut body: impl FnMut(Block<'_, T>)) {
     let Sizes { width, vocabulary, .. } = inputs.sizes;
-    let targets = inputs.targets;
-    let counted: Vec<usize> = (0..targets.len()).filter(|&token| targets[token] != IGNORE).collect();
     if vocabulary == 0 {
         return;
     }
+    let targets = inputs.targets;
+    let counted: Vec<usize> = (0..targets.len()).filter(|&token| targets[token] != IGNORE).collect();
     let most = counted.len().min(TOKENS_PER_BLOCK);
     let (mut x, mut logits) = (unset(most * width), unset(most * vocabulary));
     let weight = Mat::dense(inputs.weight, vocabulary, width).t();

@@ -107,7 +107,7 @@ pub(super) fn product(kernel: &Kernel, c: &mut MatMut<'_, f32>, keep: f32, a: Ma
     let blocks = depth.div_ceil(BLOCK_WORDS * kernel.depth).max(1);
     // Blocks of one size, in whole vectors of words: the last is not a sliver.
     let block = depth.div_ceil(blocks).next_multiple_of(LANES * kernel.depth).max(1);
-    let all = Product { kernel, words: block / kernel.depth, block, is_alone: false };
+    let all = Product { kernel, block, is_alone: false };
     if blocks == 1 || c.rows * c.columns > SMALL {
         all.add_to(c, keep, a, b);
         return;
@@ -144,14 +144,18 @@ fn add(line: &mut [f32], keep: f32, sums: &[f32]) {
 #[derive(Clone, Copy)]
 struct Product<'a> {
     kernel: &'a Kernel,
-    /// Size of a block along `k`, in elements and in words.
+    /// Elements of a block along `k`, with padding.
     block: usize,
-    words: usize,
     /// Whether it is one thread's.
     is_alone: bool,
 }
 
 impl Product<'_> {
+    /// Words of a block along `k`.
+    fn words(&self) -> usize {
+        self.block / self.kernel.depth
+    }
+
     /// `C ← keep·C + A·B`, block by block.
     fn add_to(&self, c: &mut MatMut<'_, f32>, keep: f32, a: Mat<'_, f32>, b: Mat<'_, f32>) {
         let depth = a.columns;
@@ -186,7 +190,8 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn add_to(&self, c: &mut MatMut<'_, f32>, first_column: usize) {
-        let Product { kernel, words, is_alone, .. } = self.product;
+        let Product { kernel, is_alone, .. } = self.product;
+        let words = self.product.words();
         let threads = if is_alone { 1 } else { rayon::current_num_threads() };
         let strips = self.b.columns.div_ceil(STRIP);
         let row_tasks = self.a.rows.div_ceil(TASK_ROWS);
@@ -239,12 +244,13 @@ impl Block<'_> {
         let first = strip * STRIP;
         let columns = first..(first + STRIP).min(self.b.columns);
         let b = self.b.block(0..self.b.rows, columns);
+        let (kernel, words) = (self.product.kernel, self.product.words());
         // SAFETY: the lines are those of a checked view; the kernel's instruction sets were detected.
         unsafe {
             if b.column_stride == 1 {
-                (self.product.kernel.pack_strip_across)(lines(b), self.product.words, out);
+                (kernel.pack_strip_across)(lines(b), words, out);
             } else {
-                (self.product.kernel.pack_strip_along)(lines(b.t()), self.product.words, out);
+                (kernel.pack_strip_along)(lines(b.t()), words, out);
             }
         }
     }
@@ -259,16 +265,17 @@ impl Block<'_> {
     fn with_left(&self, rows: std::ops::Range<usize>, body: impl FnOnce(Left)) {
         let a = self.a.block(rows, 0..self.a.columns);
         let width = a.rows.next_multiple_of(LANES);
-        with_panel(&LEFT, width * self.product.words, |panel| {
+        let (kernel, words) = (self.product.kernel, self.product.words());
+        with_panel(&LEFT, width * words, |panel| {
             let out = panel.as_mut_ptr().cast::<i32>();
             // SAFETY: the lines are those of a checked view; the panel holds `words` words for every row
             // and for those that round them up; the kernel's instruction sets were detected.
             unsafe {
                 if a.column_stride == 1 {
-                    (self.product.kernel.pack_rows_along)(lines(a), self.product.words, out);
-                    body(Left { start: out, row_stride: self.product.words, word_stride: 1 });
+                    (kernel.pack_rows_along)(lines(a), words, out);
+                    body(Left { start: out, row_stride: words, word_stride: 1 });
                 } else {
-                    (self.product.kernel.pack_rows_across)(lines(a.t()), self.product.words, out);
+                    (kernel.pack_rows_across)(lines(a.t()), words, out);
                     body(Left { start: out, row_stride: 1, word_stride: width });
                 }
             }

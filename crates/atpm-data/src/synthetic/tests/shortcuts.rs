@@ -94,7 +94,7 @@ fn no_answer_stands_at_a_fixed_place() {
         let value = vocabulary::value(draw.below(vocabulary::N_VALUES));
         let line: Vec<u32> = keys.iter().flat_map(|&k| [vocabulary::key(k), value]).collect();
         let question = Question { words: vec![vocabulary::key(keys[5])], answer: value };
-        Sample::questions(Task::KvRecall, line, &[question])
+        Sample::questions(Task::KvRecall, line, [question])
     };
     let planted: Vec<_> = (0..MANY).map(planted).collect();
     assert_eq!(fixed_place(&planted), 1.0);

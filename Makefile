@@ -1,6 +1,6 @@
 # Verbs of the project. `make help` lists them.
 CARGO ?= cargo
-BIN := target/release/atpm-train
+BIN := $(or $(CARGO_TARGET_DIR),target)/release/atpm-train
 
 .PHONY: help build demo test test-kernels test-launches kernels build-cuda check-cuda gpu-bundle rehearse cuda-toolkit check bench bench-ops doc golden fmt clean
 

@@ -1,18 +1,21 @@
 //! Whole runs on emulated kernels, beside the same runs on the CPU. `make test-launches` builds and runs it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::{Path, PathBuf};
+mod lab;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
-use atpm_data::demo::{self, DemoOptions};
+use atpm_data::demo::DemoOptions;
 use atpm_train::report::jsonl::METRICS;
-use atpm_train::run::config::Run;
 use atpm_train::run::exit;
 use atpm_train::run::folder::Resume;
 use atpm_train::run::logging::Console;
 use atpm_train::training::signals::StopFlag;
-use atpm_train::training::{Outcome, train};
+use atpm_train::training::train;
 use serde_json::Value;
+
+use lab::{Lab, checkpoint_files, go};
 
 const STEPS: u64 = 4;
 
@@ -48,35 +51,15 @@ rows = 2
 telemetry_every = 2
 "#;
 
-/// A folder with demo shards and room for runs.
-struct Lab(tempfile::TempDir);
-
 impl Lab {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let options = DemoOptions { train_bytes: 20_000, val_bytes: 4_000, ..DemoOptions::default() };
-        demo::write(folder.path(), &options).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, name: &str, overrides: &[&str]) -> Run {
-        let paths = [
-            format!("run_dir={}", self.path(name).display()),
-            format!("data.train={}", self.path("train_*.parquet").display()),
-            format!("data.val={}", self.path("val_*.parquet").display()),
-        ];
-        let all: Vec<_> = paths.iter().map(String::as_str).chain(overrides.iter().copied()).collect();
-        Run::from_toml(CONFIG, "test").unwrap().with(&all).unwrap()
+        Self::with(CONFIG, &DemoOptions { train_bytes: 20_000, val_bytes: 4_000, ..DemoOptions::default() })
     }
 
     fn program(&self, args: &[&str]) -> Output {
         Command::new(env!("CARGO_BIN_EXE_atpm-train"))
             .args(args)
-            .current_dir(self.0.path())
+            .current_dir(self.path(""))
             .env_remove("RUST_LOG")
             .output()
             .unwrap()
@@ -88,17 +71,6 @@ impl Lab {
         assert_eq!(output.status.code(), Some(0), "{args:?}\n{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
-}
-
-fn go(run: &Run, resume: &Resume) -> Outcome {
-    train(run, resume, &StopFlag::default(), &Console::default()).unwrap()
-}
-
-fn checkpoint_files(run_dir: &Path, step: u64) -> Vec<Vec<u8>> {
-    let folder = run_dir.join(format!("checkpoints/step-{step:08}"));
-    ["model.safetensors", "optimizer.safetensors"]
-        .map(|name| std::fs::read(folder.join(name)).unwrap())
-        .into()
 }
 
 /// Step records as they were written.

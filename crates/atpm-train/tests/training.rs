@@ -1,10 +1,12 @@
 //! Whole runs on demo shards.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::{Path, PathBuf};
+mod lab;
+
+use std::path::Path;
 use std::time::Duration;
 
-use atpm_data::demo::{self, DemoOptions};
+use atpm_data::demo::DemoOptions;
 use atpm_train::report::jsonl;
 use atpm_train::report::metrics::Record;
 use atpm_train::run::config::Run;
@@ -12,8 +14,10 @@ use atpm_train::run::exit;
 use atpm_train::run::folder::Resume;
 use atpm_train::run::logging::Console;
 use atpm_train::training::signals::StopFlag;
-use atpm_train::training::{Outcome, Stopped, train};
+use atpm_train::training::{Stopped, train};
 use serde_json::Value;
+
+use lab::{Lab, checkpoint_files, go};
 
 const CONFIG: &str = r#"
 [model]
@@ -45,45 +49,17 @@ rows = 2
 telemetry_every = 5
 "#;
 
-/// A folder with demo shards and room for runs.
-struct Lab(tempfile::TempDir);
-
 impl Lab {
     fn new() -> Self {
         Self::of(60_000, 16)
     }
 
     fn of(train_bytes: usize, row_group: usize) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let options = DemoOptions { train_bytes, row_group, val_bytes: 8_000, ..DemoOptions::default() };
-        demo::write(folder.path(), &options).unwrap();
-        Self(folder)
+        Self::with(
+            CONFIG,
+            &DemoOptions { train_bytes, row_group, val_bytes: 8_000, ..DemoOptions::default() },
+        )
     }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn run(&self, name: &str, overrides: &[&str]) -> Run {
-        let paths = [
-            format!("run_dir={}", self.path(name).display()),
-            format!("data.train={}", self.path("train_*.parquet").display()),
-            format!("data.val={}", self.path("val_*.parquet").display()),
-        ];
-        let all: Vec<_> = paths.iter().map(String::as_str).chain(overrides.iter().copied()).collect();
-        Run::from_toml(CONFIG, "test").unwrap().with(&all).unwrap()
-    }
-}
-
-fn go(run: &Run, resume: &Resume) -> Outcome {
-    train(run, resume, &StopFlag::default(), &Console::default()).unwrap()
-}
-
-fn checkpoint_files(run_dir: &Path, step: u64) -> Vec<Vec<u8>> {
-    let folder = run_dir.join(format!("checkpoints/step-{step:08}"));
-    ["model.safetensors", "optimizer.safetensors"]
-        .map(|name| std::fs::read(folder.join(name)).unwrap())
-        .into()
 }
 
 /// The place in the data that a checkpoint holds.

@@ -16,7 +16,7 @@ pub struct SyntheticConfig {
     pub split: Split,
     /// Seed of the samples.
     pub seed: u64,
-    /// Samples of a batch.
+    /// Samples of a batch; several may share one of its rows.
     pub rows: usize,
 }
 
@@ -85,19 +85,52 @@ impl BatchSource for SyntheticSource {
     }
 }
 
-/// A batch of one sample a row, each a document of its own, filled up to the longest with [`vocabulary::PAD`] that
-/// counts for nothing. `target_bytes` is 0: there is no text.
+/// Tokens of a row that samples are packed into. With a row for each sample a third of all tokens would be padding; much
+/// longer rows fill no better, and cost a transformer its attention and an LSTM the rows that it computes side by side.
+const ROW: usize = 96;
+
+/// A batch of these samples, each a document of its own; as many share a row as fit into 96 tokens, or into those of the
+/// longest, the longest of them first. What stays free is filled with [`vocabulary::PAD`], which counts for nothing.
+/// `target_bytes` is 0: there is no text.
 pub fn batch(samples: &[Sample]) -> Batch {
-    let tokens = samples.iter().map(|sample| sample.ids.len()).max().unwrap_or(0);
-    let mut batch = Batch::with_capacity(samples.len(), tokens);
-    for sample in samples {
+    let rows = packed(samples);
+    let length = |row: &[&Sample]| row.iter().map(|sample| sample.ids.len()).sum::<usize>();
+    let tokens = rows.iter().map(|row| length(row)).max().unwrap_or(0);
+    let mut batch = Batch::with_capacity(rows.len(), tokens);
+    for row in rows {
+        let mut starts = Vec::with_capacity(row.len());
+        let begin = batch.ids.len();
+        for sample in row {
+            starts.push(batch.ids.len() - begin);
+            batch.ids.extend(&sample.ids);
+            batch.targets.extend(&sample.targets);
+            batch.positions.extend(0..sample.ids.len() as u32);
+        }
         batch.rows += 1;
-        batch.ids.extend(&sample.ids);
         batch.ids.resize(batch.rows * tokens, vocabulary::PAD);
-        batch.targets.extend(&sample.targets);
         batch.targets.resize(batch.rows * tokens, IGNORE);
-        batch.positions.extend(0..tokens as u32);
-        batch.starts.push(vec![0]);
+        let next = batch.positions.last().map_or(0, |last| last + 1);
+        batch.positions.extend((next..).take(batch.ids.len() - batch.positions.len()));
+        batch.starts.push(starts);
     }
     batch
+}
+
+/// The samples of each row: first fit, decreasing.
+fn packed(samples: &[Sample]) -> Vec<Vec<&Sample>> {
+    let mut order: Vec<&Sample> = samples.iter().collect();
+    order.sort_by_key(|sample| std::cmp::Reverse(sample.ids.len()));
+    let room = order.first().map_or(0, |longest| longest.ids.len()).max(ROW);
+    let mut rows: Vec<(usize, Vec<&Sample>)> = Vec::new();
+    for sample in order {
+        let length = sample.ids.len();
+        match rows.iter_mut().find(|(free, _)| *free >= length) {
+            Some((free, row)) => {
+                *free -= length;
+                row.push(sample);
+            }
+            None => rows.push((room - length, vec![sample])),
+        }
+    }
+    rows.into_iter().map(|(_, row)| row).collect()
 }

@@ -155,15 +155,23 @@ fn source(rows: usize) -> SyntheticSource {
     SyntheticSource::open(&config, None).unwrap()
 }
 
-/// The rows of a batch without their padding, which depends on their neighbours.
-fn rows(batch: &Batch) -> Vec<(Vec<u32>, Vec<u32>)> {
+/// The documents of a batch, without the padding behind a row's last one, in ascending order.
+fn documents(batch: &Batch) -> Vec<(Vec<u32>, Vec<u32>)> {
+    let mut found = Vec::new();
     let rows = batch.ids.chunks(batch.tokens).zip(batch.targets.chunks(batch.tokens));
-    let bare = |(ids, targets): (&[u32], &[u32])| {
+    for (((ids, targets), positions), starts) in
+        rows.zip(batch.positions.chunks(batch.tokens)).zip(&batch.starts)
+    {
         let length = ids.iter().rposition(|&id| id != vocabulary::PAD).unwrap() + 1;
         assert!(targets[length..].iter().all(|&target| target == IGNORE), "padding counts for nothing");
-        (ids[..length].to_vec(), targets[..length].to_vec())
-    };
-    rows.map(bare).collect()
+        let ends = starts[1..].iter().copied().chain([length]);
+        for (&start, end) in starts.iter().zip(ends) {
+            found.push((ids[start..end].to_vec(), targets[start..end].to_vec()));
+            assert!(positions[start..end].iter().copied().eq(0..(end - start) as u32));
+        }
+    }
+    found.sort();
+    found
 }
 
 #[test]
@@ -175,27 +183,41 @@ fn batches_hold_the_samples_whatever_their_size_and_on_any_thread() {
     let expected: Vec<_> = expected.into_iter().map(|sample| (sample.ids, sample.targets)).collect();
     for size in [1, 4, 15, 60] {
         let mut source = source(size);
-        let batches: Vec<_> = (0..60 / size).map(|_| source.next_batch().unwrap()).collect();
-        assert_eq!(batches.iter().flat_map(rows).collect::<Vec<_>>(), expected);
-        for batch in batches {
-            assert_eq!((batch.rows, batch.ids.len()), (size, size * batch.tokens));
+        for expected in expected.chunks(size) {
+            let batch = source.next_batch().unwrap();
+            let mut expected = expected.to_vec();
+            expected.sort();
+            assert_eq!(documents(&batch), expected);
+            assert_eq!((batch.ids.len(), batch.target_bytes), (batch.rows * batch.tokens, 0));
             assert_eq!((batch.targets.len(), batch.positions.len()), (batch.ids.len(), batch.ids.len()));
-            assert_eq!((batch.starts, batch.target_bytes), (vec![vec![0]; size], 0));
         }
     }
 }
 
 #[test]
+fn samples_share_rows() {
+    let samples: Vec<_> = (0..64).map(|index| Task::MixedAll.sample(Split::Train, 3, index)).collect();
+    let tokens: usize = samples.iter().map(|sample| sample.ids.len()).sum();
+    let longest = samples.iter().map(|sample| sample.ids.len()).max().unwrap();
+    let packed = batch(&samples);
+    assert!(packed.ids.len() * 9 < tokens * 10, "{} for {tokens}", packed.ids.len());
+    assert!(packed.rows * 2 < 64 && (longest..=96).contains(&packed.tokens), "{}", packed.tokens);
+    let alone = batch(&samples[..1]);
+    assert_eq!((alone.rows, alone.tokens), (1, samples[0].ids.len()));
+}
+
+#[test]
 fn a_source_goes_on_where_it_was_also_with_other_batches() {
     let mut whole = source(12);
-    let expected = rows(&whole.next_batch().unwrap());
+    let expected = documents(&whole.next_batch().unwrap());
     let mut first = source(5);
-    let mut found = rows(&first.next_batch().unwrap());
+    let mut found = documents(&first.next_batch().unwrap());
     let stored = serde_json::to_string(&first.position()).unwrap();
     let position = serde_json::from_str(&stored).unwrap();
     let config = SyntheticConfig { task: Task::MixedAll, split: Split::Train, seed: 3, rows: 7 };
     let mut second = SyntheticSource::open(&config, Some(&position)).unwrap();
-    found.extend(rows(&second.next_batch().unwrap()));
+    found.extend(documents(&second.next_batch().unwrap()));
+    found.sort();
     assert_eq!((found, second.position()), (expected, whole.position()));
 
     let other = SyntheticConfig { seed: 4, ..config };

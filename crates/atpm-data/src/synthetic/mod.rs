@@ -18,6 +18,7 @@ mod mqar;
 mod overwrite;
 mod pointer_chase;
 mod rebind;
+mod relocate;
 mod sample;
 mod score;
 mod selective_copy;
@@ -66,6 +67,8 @@ pub enum Task {
     ForgettingMqar,
     /// The first nine mixed.
     MixedAll,
+    /// Values move from key to key again and again.
+    Relocate,
 }
 
 /// A part of a task's samples.
@@ -96,7 +99,7 @@ struct Definition {
 
 impl Task {
     /// Every task, in the order of the enum.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::KvRecall,
         Self::InverseRecall,
         Self::Overwrite,
@@ -109,6 +112,7 @@ impl Task {
         Self::Mqar,
         Self::ForgettingMqar,
         Self::MixedAll,
+        Self::Relocate,
     ];
 
     /// Its definition; the mixture has none of its own.
@@ -126,6 +130,7 @@ impl Task {
             Self::Mqar => Some(&mqar::DEFINITION),
             Self::ForgettingMqar => Some(&forgetting_mqar::DEFINITION),
             Self::MixedAll => None,
+            Self::Relocate => Some(&relocate::DEFINITION),
         }
     }
 

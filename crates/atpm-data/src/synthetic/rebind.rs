@@ -22,33 +22,58 @@ pub(super) const DEFINITION: Definition =
     Definition { name: "rebind", unit: "bindings", sizes: Sizes { least: 4, most: 16 }, write };
 
 fn write(draw: &mut Draw, size: usize) -> Sample {
-    let keys = draw.distinct(N_KEYS, N_KEYS);
-    let (mut bound, mut free) = (keys[..size].to_vec(), keys[size..].to_vec());
-    let mut held = [UNKNOWN; N_KEYS];
-    let mut line = Vec::new();
-    for &k in &bound {
-        held[k] = value(draw.below(N_VALUES));
+    let Told { line, held, left, reached, bound } = Told::new(draw, size, size.div_ceil(4));
+    let questions = ask(draw, &held, [left, reached, bound.clone(), bound]);
+    Sample::questions(Task::Rebind, line, questions)
+}
+
+/// Bindings and moves, and where they led.
+pub(super) struct Told {
+    pub(super) line: Vec<u32>,
+    /// For each key, its value or `unknown`.
+    pub(super) held: [u32; N_KEYS],
+    /// Keys that lost their value and have none.
+    pub(super) left: Vec<usize>,
+    /// Keys that got their value by a move.
+    pub(super) reached: Vec<usize>,
+    /// All keys that have a value.
+    pub(super) bound: Vec<usize>,
+}
+
+impl Told {
+    /// So many bindings, then so many moves.
+    pub(super) fn new(draw: &mut Draw, bindings: usize, moves: usize) -> Self {
+        let keys = draw.distinct(N_KEYS, N_KEYS);
+        let (mut bound, mut free) = (keys[..bindings].to_vec(), keys[bindings..].to_vec());
+        let mut held = [UNKNOWN; N_KEYS];
+        let mut line = Vec::new();
+        for &k in &bound {
+            held[k] = value(draw.below(N_VALUES));
+            draw.distract(&mut line);
+            line.extend([key(k), held[k]]);
+        }
+        let (mut left, mut reached) = (Vec::new(), Vec::new());
+        for _ in 0..moves {
+            let (from, to) = (draw.below(bound.len()), draw.below(free.len()));
+            std::mem::swap(&mut bound[from], &mut free[to]);
+            let (old, new) = (free[to], bound[from]);
+            held.swap(old, new);
+            left.push(old);
+            reached.push(new);
+            draw.distract(&mut line);
+            line.extend([MOVE, key(old), key(new)]);
+        }
         draw.distract(&mut line);
-        line.extend([key(k), held[k]]);
+        left.retain(|&k| held[k] == UNKNOWN);
+        reached.retain(|&k| held[k] != UNKNOWN);
+        Self { line, held, left, reached, bound }
     }
-    let (mut left, mut reached) = (Vec::new(), Vec::new());
-    for _ in 0..size.div_ceil(4) {
-        let (from, to) = (draw.below(bound.len()), draw.below(free.len()));
-        std::mem::swap(&mut bound[from], &mut free[to]);
-        let (old, new) = (free[to], bound[from]);
-        held.swap(old, new);
-        left.push(old);
-        reached.push(new);
-        draw.distract(&mut line);
-        line.extend([MOVE, key(old), key(new)]);
-    }
-    draw.distract(&mut line);
-    // The last move leaves at least one key of either kind.
-    left.retain(|&k| held[k] == UNKNOWN);
-    reached.retain(|&k| held[k] != UNKNOWN);
-    let mut open = [left, reached, bound.clone(), bound];
+}
+
+/// Questions for what keys hold, each from one of these lists, drawn anew; no key is asked for twice.
+pub(super) fn ask(draw: &mut Draw, held: &[u32; N_KEYS], mut open: [Vec<usize>; 4]) -> Vec<Question> {
     let mut questions = Vec::new();
-    while questions.len() < QUESTIONS {
+    while questions.len() < QUESTIONS && open.iter().any(|keys| !keys.is_empty()) {
         let among = &open[draw.below(open.len())];
         if among.is_empty() {
             continue;
@@ -59,5 +84,5 @@ fn write(draw: &mut Draw, size: usize) -> Sample {
         }
         questions.push(Question { words: vec![key(k)], answer: held[k] });
     }
-    Sample::questions(Task::Rebind, line, questions)
+    questions
 }

@@ -6,7 +6,7 @@
 //! | 1 | `?` | a query follows |
 //! | 2 | `=` | the answer follows |
 //! | 3 | `unknown` | the answer where a key has no value |
-//! | 4 | `>` | a move (rebind), or one hop (pointer_chase) |
+//! | 4 | `>` | a move (rebind, relocate), or one hop (pointer_chase) |
 //! | 5, 6 | `+`, `-` | the write that follows counts, or must be ignored (gated_write) |
 //! | 7 … 17 | task names | the first token of every sample |
 //! | 18 … 31 | `n0` … `n13` | noise: means nothing anywhere |
@@ -46,6 +46,8 @@ const VALUES: u32 = KEYS + N_KEYS as u32;
 
 /// The token that a task's samples begin with.
 pub(super) fn marker(task: Task) -> u32 {
+    // The same language.
+    let task = if task == Task::Relocate { Task::Rebind } else { task };
     MARKERS + task as u32
 }
 

@@ -41,7 +41,7 @@ Examples:
   atpm-train suite show --task sort --json
 
 Tasks: kv_recall, inverse_recall, overwrite, rebind, pointer_chase, gated_write, copy, selective_copy, sort, mqar,
-forgetting_mqar, and mixed_all (the first nine mixed). docs/suite.md describes them.
+forgetting_mqar, mixed_all (the first nine mixed), and relocate. docs/suite.md describes them.
 
 A sample is one line. An answer stands in brackets behind the token at which the model has to give it. The same
 flags always print the same samples.

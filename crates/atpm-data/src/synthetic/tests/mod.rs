@@ -129,13 +129,17 @@ fn samples_differ_from_each_other_and_from_seed_to_seed() {
 /// Results are compared across months: these samples may not change.
 #[test]
 fn the_samples_are_frozen() {
-    let mut hasher = blake3::Hasher::new();
-    for (task, split) in Task::ALL.into_iter().flat_map(|task| Split::ALL.map(|split| (task, split))) {
-        for index in 0..4 {
-            hasher.update(task.sample(split, 7, index).text().as_bytes());
+    let digest = |tasks: &[Task]| {
+        let mut hasher = blake3::Hasher::new();
+        for (task, split) in tasks.iter().flat_map(|task| Split::ALL.map(|split| (task, split))) {
+            for index in 0..4 {
+                hasher.update(task.sample(split, 7, index).text().as_bytes());
+            }
         }
-    }
-    assert_eq!(hasher.finalize().to_hex()[..16], *"641f57a2d1a4ce82");
+        hasher.finalize().to_hex()[..16].to_owned()
+    };
+    assert_eq!(digest(&Task::ALL[..12]), "641f57a2d1a4ce82");
+    assert_eq!(digest(&Task::ALL[12..]), "ac22dbe6e40cb09e");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn shortcut(task: Task, words: &[String]) -> Vec<String> {
         // The first write of the key.
         Task::Overwrite => each(&|key| pairs().find(|pair| pair[0] == *key).unwrap()[1].clone()),
         // The bindings without the moves.
-        Task::Rebind => {
+        Task::Rebind | Task::Relocate => {
             let bound = told.iter().position(|word| word == ">").unwrap();
             let pair = |key: &String| told[..bound].chunks(2).find(|pair| pair[0] == *key);
             each(&|key| pair(key).map_or("unknown".into(), |pair| pair[1].clone()))
@@ -108,7 +108,7 @@ fn no_answer_is_the_same_all_the_time() {
             *counts.entry(id).or_default() += 1;
         }
         let (most, all) = (counts.values().max().unwrap(), counts.values().sum::<usize>());
-        let limit = if task == Task::Rebind { 0.35 } else { 0.06 };
+        let limit = if matches!(task, Task::Rebind | Task::Relocate) { 0.35 } else { 0.06 };
         assert!((*most as f64) < limit * all as f64, "{} {}: {most} of {all}", task.name(), split.name());
     }
 }

@@ -33,7 +33,7 @@ fn solve(task: Task, words: &[String]) -> Vec<String> {
         Task::InverseRecall => {
             each(&|value| told.chunks(2).find(|pair| pair[1] == *value).unwrap()[0].clone())
         }
-        Task::Rebind => each(&|key| origin(told, key)),
+        Task::Rebind | Task::Relocate => each(&|key| origin(told, key)),
         Task::PointerChase => {
             let questions = words.split(|word| word == "?").skip(1);
             let hops = |question: &[String]| question.iter().filter(|word| *word == ">").count();
@@ -101,6 +101,7 @@ fn a_line_has_the_size_of_its_split() {
             let size = match task {
                 Task::KvRecall | Task::InverseRecall | Task::Overwrite | Task::PointerChase => told.len() / 2,
                 Task::Rebind => told.iter().filter(|word| word.starts_with('v')).count(),
+                Task::Relocate => told.iter().filter(|word| *word == ">").count(),
                 Task::GatedWrite => told.len() / 3,
                 _ => sample.answer().count(),
             };

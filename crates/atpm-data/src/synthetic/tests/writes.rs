@@ -28,7 +28,7 @@ fn replayed(sample: &Sample, obey: bool) -> Vec<u32> {
 #[test]
 fn writes_lead_to_the_answer() {
     let mut wrong = 0;
-    for task in [Task::KvRecall, Task::Overwrite, Task::Rebind, Task::GatedWrite] {
+    for task in [Task::KvRecall, Task::Overwrite, Task::Rebind, Task::GatedWrite, Task::Relocate] {
         for sample in Split::ALL.into_iter().flat_map(|split| samples(task, split)) {
             let answers: Vec<u32> = sample.answer().map(|(_, answer)| answer).collect();
             assert_eq!(replayed(&sample, true), answers, "{}", sample.text());

@@ -70,10 +70,11 @@ impl Told {
     }
 }
 
-/// Questions for what keys hold, each from one of these lists, drawn anew; no key is asked for twice.
+/// Questions for what keys hold, each from one of these lists, drawn anew; no key is asked for twice. The lists have at least
+/// [`QUESTIONS`] keys together.
 pub(super) fn ask(draw: &mut Draw, held: &[u32; N_KEYS], mut open: [Vec<usize>; 4]) -> Vec<Question> {
     let mut questions = Vec::new();
-    while questions.len() < QUESTIONS && open.iter().any(|keys| !keys.is_empty()) {
+    while questions.len() < QUESTIONS {
         let among = &open[draw.below(open.len())];
         if among.is_empty() {
             continue;

@@ -20,7 +20,7 @@ use super::{Definition, Sample, Task};
 pub(super) const DEFINITION: Definition =
     Definition { name: "relocate", unit: "moves", sizes: Sizes { least: 4, most: 16 }, write };
 
-/// With fewer, nearly all values move several times, and no model here leaves the plateau before the first move.
+/// With four, whatever the size, most values move several times, and no model that was tried left its first plateau.
 const BINDINGS: std::ops::RangeInclusive<usize> = 4..=12;
 
 fn write(draw: &mut Draw, size: usize) -> Sample {

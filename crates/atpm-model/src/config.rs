@@ -112,6 +112,10 @@ pub struct ModelConfig {
     /// may begin with a memory of a token or two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_life: Option<f64>,
+    /// Standard deviation of the embedding table at the start. Default (not set): 0.02. Where rows begin small, what
+    /// all tokens of a kind learn alike can outgrow what tells them apart; an output head of its own keeps 0.02.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_std: Option<f64>,
     /// Keeps only each block's input and runs its forward pass again in backward: less memory, a
     /// third more work. Default false.
     pub activation_checkpointing: bool,
@@ -144,6 +148,7 @@ impl Default for ModelConfig {
             lambda_logit: 0.0,
             beta_logit: 0.0,
             half_life: None,
+            embedding_std: None,
             activation_checkpointing: false,
         }
     }
@@ -251,6 +256,11 @@ impl ModelConfig {
         {
             return refuse("half_life", format!("must be a number of tokens above 0, got {tokens}"));
         }
+        if let Some(std) = self.embedding_std
+            && !(std.is_finite() && std > 0.0)
+        {
+            return refuse("embedding_std", format!("must be a number above 0, got {std}"));
+        }
         Ok(())
     }
 
@@ -340,7 +350,7 @@ mod tests {
 
     #[test]
     fn refusals_name_the_key() {
-        let cases: [(&str, Change); 27] = [
+        let cases: [(&str, Change); 28] = [
             ("vocab", |c| c.vocab = 0),
             ("vocab", |c| c.vocab = 1 << 33),
             ("d_model", |c| c.d_model = 0),
@@ -362,6 +372,7 @@ mod tests {
             ("lambda_logit", |c| c.lambda_logit = f64::NAN),
             ("beta_logit", |c| c.beta_logit = f64::NEG_INFINITY),
             ("half_life", |c| c.half_life = Some(0.0)),
+            ("embedding_std", |c| c.embedding_std = Some(-0.02)),
             ("heads", |c| (c.kind, c.heads) = (ModelKind::Transformer, 3)),
             ("lambda", |c| (c.kind, c.lambda) = (ModelKind::Lstm, Some(0.0))),
             ("tie_beta", |c| (c.kind, c.tie_beta) = (ModelKind::Transformer, true)),

@@ -74,8 +74,8 @@ pub fn specs(config: &ModelConfig) -> Result<Vec<ParameterSpec>> {
 pub fn specs_with(config: &ModelConfig, kind: &MixerKind) -> Result<Vec<ParameterSpec>> {
     config.validate()?;
     let ModelConfig { vocab, d_model: d, .. } = *config;
-    let table = || Init::Normal(STD);
-    let mut list = vec![ParameterSpec::new("embedding.weight", [vocab, d], table())?];
+    let embedding = Init::Normal(config.embedding_std.unwrap_or(STD));
+    let mut list = vec![ParameterSpec::new("embedding.weight", [vocab, d], embedding)?];
     for index in 0..config.layers {
         let block = format!("blocks.{index}");
         list.push(ParameterSpec::new(format!("{block}.mixer_norm.weight"), [d], Init::Ones)?);
@@ -87,7 +87,7 @@ pub fn specs_with(config: &ModelConfig, kind: &MixerKind) -> Result<Vec<Paramete
     }
     list.push(ParameterSpec::new("norm.weight", [d], Init::Ones)?);
     if !config.tied {
-        list.push(ParameterSpec::new("head.weight", [vocab, d], table())?);
+        list.push(ParameterSpec::new("head.weight", [vocab, d], Init::Normal(STD))?);
     }
     Ok(list)
 }

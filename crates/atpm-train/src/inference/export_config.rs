@@ -97,6 +97,7 @@ impl ExportConfig {
             lambda_logit: _,
             beta_logit: _,
             half_life: _,
+            embedding_std: _,
             activation_checkpointing: _,
         } = *config;
         Self {

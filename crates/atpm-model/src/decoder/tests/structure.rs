@@ -114,6 +114,20 @@ fn memories_start_with_the_half_life_of_the_configuration() {
 }
 
 #[test]
+fn embeddings_start_with_the_deviation_of_the_configuration() {
+    for (embedding_std, of_embedding) in [(None, 0.02), (Some(0.5), 0.5)] {
+        let config = ModelConfig { vocab: 512, tied: false, embedding_std, ..tiny() };
+        let decoder = Decoder::new(&config, 2, &Device::Cpu).unwrap();
+        for (name, std) in [("embedding.weight", of_embedding), ("head.weight", 0.02)] {
+            let parameters = decoder.parameters();
+            let values = elements(&parameters.iter().find(|parameter| parameter.name == name).unwrap().value);
+            let deviation = (values.iter().map(|x| x * x).sum::<f64>() / values.len() as f64).sqrt();
+            assert!((deviation / std - 1.0).abs() < 0.05, "{name}: {deviation} for {std}");
+        }
+    }
+}
+
+#[test]
 fn the_memory_estimate_meets_what_is_really_kept() {
     let (rows_of_batch, tokens) = (2, 100);
     for (preset, config) in presets() {

@@ -13,6 +13,7 @@ const FREE: &[&str] = &[
     "model.lambda_logit",
     "model.beta_logit",
     "model.half_life",
+    "model.embedding_std",
     "model.activation_checkpointing",
 ];
 

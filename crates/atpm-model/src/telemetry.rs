@@ -34,6 +34,9 @@ pub struct MemoryHealth {
     pub address_norm: f64,
     /// The largest mean `‖d‖` of a row and head.
     pub address_norm_max: f64,
+    /// How many directions the source addresses of the first row spread over: `(Σσ²)² / Σσ⁴` of their singular values,
+    /// 1 if all tokens have one address. Mean over heads.
+    pub address_rank: f64,
     /// Frobenius norm of the state after the last token.
     pub state_norm: f64,
     /// The largest state norm of a row and head.
@@ -85,10 +88,26 @@ impl MemoryHealth {
             lambda: mean(&heads[4]),
             address_norm: mean(&address_norms),
             address_norm_max: largest(address_norms.iter().copied()),
+            address_rank: mean(&address_ranks(seen.inputs.x, seen.shape)?),
             state_norm: mean(&state_norms),
             state_norm_max: largest(state_norms.iter().copied()),
         })
     }
+}
+
+/// [`MemoryHealth::address_rank`] of each head, from the mixer's input `[B,T,H·(2S+K+V)]`. One row is enough to see
+/// whether addresses tell tokens apart, and a batch of a large model is slow to go through.
+fn address_ranks(x: &Tensor, shape: &Shape) -> Result<Vec<f64>> {
+    let row = x.to_device(&Device::Cpu)?.get(0)?;
+    let tokens = row.dim(0)?;
+    let source = row.reshape((tokens, shape.heads, ()))?.narrow(2, shape.address, shape.address)?;
+    let source = source.to_dtype(DType::F64)?.transpose(0, 1)?.contiguous()?;
+    let length = (source.sqr()?.sum_keepdim(2)? + f64::MIN_POSITIVE)?.sqrt()?;
+    let source = source.broadcast_div(&length)?;
+    // Both sums come from the Gram matrix: its trace is Σσ², the number of tokens, its squared norm Σσ⁴.
+    let gram = source.transpose(1, 2)?.matmul(&source)?;
+    let fourth: Vec<f64> = gram.sqr()?.sum((1, 2))?.to_vec1()?;
+    Ok(fourth.iter().map(|fourth| (tokens * tokens) as f64 / fourth).collect())
 }
 
 /// Small enough to be copied: whichever device it comes from, it is looked at here, in f64.
@@ -107,4 +126,32 @@ fn mean(values: &[f64]) -> f64 {
 /// The largest value; a NaN among them is the largest, so that it is seen.
 fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(f64::NEG_INFINITY, |a, b| if a.is_nan() || a > b { a } else { b })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_ranks_count_the_directions_in_use() {
+        let shape = Shape { heads: 3, address: 4, key: 1, value: 2, rank: 1, query_norm: true };
+        // Of four tokens: the first head always points one way, at any length; the second takes turns between two
+        // directions; the third has one of its own for each. What stands around the source must not matter.
+        let x: Vec<f32> = (0..4)
+            .flat_map(|token| {
+                [0, token % 2, token].into_iter().flat_map(move |direction| {
+                    let mut head = [7.0; 11];
+                    head[4..8].fill(0.0);
+                    head[4 + direction] = 1.0 + token as f32;
+                    head
+                })
+            })
+            .collect();
+        let row = Tensor::from_vec(x, (1, 4, 33), &Device::Cpu).unwrap();
+        let other = Tensor::ones((1, 4, 33), DType::F32, &Device::Cpu).unwrap();
+        let ranks = address_ranks(&Tensor::cat(&[row, other], 0).unwrap(), &shape).unwrap();
+        for (rank, expected) in ranks.iter().zip([1.0, 2.0, 4.0]) {
+            assert!((rank - expected).abs() < 1e-12, "{ranks:?}");
+        }
+    }
 }

@@ -131,6 +131,7 @@ mod tests {
             beta_value: 0.0,
             address_norm: 0.0,
             address_norm_max: 0.0,
+            address_rank: 0.0,
             state_norm: 0.0,
             state_norm_max: 0.0,
         };

@@ -88,15 +88,21 @@ pub(super) fn matched(
     }
 }
 
-/// What the model of this name changes about the reference.
+/// What the model of this name changes about the reference. A variant that has the name of a model here is that
+/// model with the variant's keys: an `lstm` with an embedding of its own is still an LSTM.
 fn changes(config: &SuiteConfig, name: &str) -> anyhow::Result<Table> {
-    if let Some(variant) = config.variants.get(name) {
-        return Ok(variant.clone());
+    let named = NAMED.iter().find(|(known, _)| *known == name);
+    let variant = config.variants.get(name);
+    if named.is_some() || variant.is_some() {
+        let keys = named.map_or("", |(_, keys)| keys);
+        let mut changes: Table = keys.parse().with_context(|| format!("the keys of `{name}`"))?;
+        changes.extend(variant.cloned().unwrap_or_default());
+        return Ok(changes);
     }
-    if let Some((_, keys)) = NAMED.iter().find(|(known, _)| *known == name) {
-        return keys.parse().with_context(|| format!("the keys of `{name}`"));
-    }
-    let known = || NAMED.iter().map(|(known, _)| *known).chain(config.variants.keys().map(String::as_str));
+    let named = || NAMED.iter().map(|(known, _)| *known);
+    let others =
+        config.variants.keys().map(String::as_str).filter(|variant| named().all(|known| known != *variant));
+    let known = || named().chain(others.clone());
     let hint = nearest(name, known()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let all = known().collect::<Vec<_>>().join(", ");
     Err(user(format!(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use atpm_data::IGNORE;
 use atpm_data::synthetic::{Sample, Score, Split, Task};
-use atpm_model::{Decoder, ModelConfig};
+use atpm_model::{Decoder, ModelConfig, ModelKind};
 use candle_core::Device;
 
 use super::config::SuiteConfig;
@@ -64,6 +64,14 @@ fn samples(task: Task, split: Split) -> Vec<Sample> {
 
 fn model() -> Decoder {
     Decoder::new(&entries(&config(&[]).unwrap()).unwrap()[0].model, 3, &Device::Cpu).unwrap()
+}
+
+#[test]
+fn variants_change_models_that_have_a_name_already() {
+    let entry = |overrides: &[&str]| entries(&config(overrides).unwrap()).unwrap()[3].model.clone();
+    let (plain, changed) = (entry(&[]), entry(&["variants.lstm.embedding_std=0.5"]));
+    assert_eq!(plain.kind, ModelKind::Lstm);
+    assert_eq!(changed, ModelConfig { embedding_std: Some(0.5), ..plain });
 }
 
 /// Copies perfectly as long as it is shown the true list, but begins with a mistake.

@@ -143,7 +143,13 @@ fn defaults_are_those_of_the_crates() {
 #[test]
 fn every_field_has_a_key_and_every_key_a_field() {
     // Keys without a default are absent from a resolved run unless they are given; no kind of model has all of them.
-    let of_atpm: &[_] = &["train.stop_after=1", "model.rho=0", "model.lambda=0", "model.half_life=9", "model.embedding_std=9"];
+    let of_atpm: &[_] = &[
+        "train.stop_after=1",
+        "model.rho=0",
+        "model.lambda=0",
+        "model.half_life=9",
+        "model.embedding_std=9",
+    ];
     let of_ntm = &["model.kind=ntm", "model.hidden=9", "model.slots=9", "model.slot_width=9"];
     let mut fields = std::collections::BTreeSet::new();
     for given in [of_atpm, of_ntm] {

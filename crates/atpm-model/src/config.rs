@@ -251,15 +251,15 @@ impl ModelConfig {
                 return refuse(key, format!("must be a finite number, got {logit}"));
             }
         }
-        if let Some(tokens) = self.half_life
-            && !(tokens.is_finite() && tokens > 0.0)
-        {
-            return refuse("half_life", format!("must be a number of tokens above 0, got {tokens}"));
-        }
-        if let Some(std) = self.embedding_std
-            && !(std.is_finite() && std > 0.0)
-        {
-            return refuse("embedding_std", format!("must be a number above 0, got {std}"));
+        for (key, kind, value) in [
+            ("half_life", "number of tokens", self.half_life),
+            ("embedding_std", "number", self.embedding_std),
+        ] {
+            if let Some(value) = value
+                && !(value.is_finite() && value > 0.0)
+            {
+                return refuse(key, format!("must be a {kind} above 0, got {value}"));
+            }
         }
         Ok(())
     }

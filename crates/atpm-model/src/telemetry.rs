@@ -98,10 +98,10 @@ impl MemoryHealth {
 /// [`MemoryHealth::address_rank`] of each head, from the mixer's input `[B,T,H·(2S+K+V)]`. One row is enough to see
 /// whether addresses tell tokens apart, and a batch of a large model is slow to go through.
 fn address_ranks(x: &Tensor, shape: &Shape) -> Result<Vec<f64>> {
-    let row = x.to_device(&Device::Cpu)?.get(0)?;
+    let row = on_host(&x.get(0)?)?;
     let tokens = row.dim(0)?;
     let source = row.reshape((tokens, shape.heads, ()))?.narrow(2, shape.address, shape.address)?;
-    let source = source.to_dtype(DType::F64)?.transpose(0, 1)?.contiguous()?;
+    let source = source.transpose(0, 1)?.contiguous()?;
     let length = (source.sqr()?.sum_keepdim(2)? + f64::MIN_POSITIVE)?.sqrt()?;
     let source = source.broadcast_div(&length)?;
     // Both sums come from the Gram matrix: its trace is Σσ², the number of tokens, its squared norm Σσ⁴.

@@ -180,8 +180,14 @@ fn evaluation_and_telemetry_are_those_of_the_cpu() {
     for (got, want) in got_layers.iter().zip(&want_layers) {
         let numbers = |of: &LayerTelemetry| {
             let memory = of.memory;
-            let address = [memory.address_norm, memory.address_rank];
-            [[memory.half_life, memory.rho], [memory.beta_key, memory.state_norm_max], address].concat()
+            [
+                memory.half_life,
+                memory.rho,
+                memory.beta_key,
+                memory.address_norm,
+                memory.address_rank,
+                memory.state_norm_max,
+            ]
         };
         for (got, want) in numbers(got).into_iter().zip(numbers(want)) {
             assert!((got / want - 1.0).abs() < TOLERANCE, "{got}, expected {want}");

@@ -91,24 +91,28 @@ pub(super) fn matched(
 /// What the model of this name changes about the reference. A variant that has the name of a model here is that
 /// model with the variant's keys: an `lstm` with an embedding of its own is still an LSTM.
 fn changes(config: &SuiteConfig, name: &str) -> anyhow::Result<Table> {
-    let named = NAMED.iter().find(|(known, _)| *known == name);
+    let keys = NAMED.iter().find(|(known, _)| *known == name).map(|(_, keys)| *keys);
     let variant = config.variants.get(name);
-    if named.is_some() || variant.is_some() {
-        let keys = named.map_or("", |(_, keys)| keys);
-        let mut changes: Table = keys.parse().with_context(|| format!("the keys of `{name}`"))?;
-        changes.extend(variant.cloned().unwrap_or_default());
-        return Ok(changes);
+    if keys.is_none() && variant.is_none() {
+        return Err(unknown(config, name));
     }
+    let mut changes: Table = keys.unwrap_or("").parse().with_context(|| format!("the keys of `{name}`"))?;
+    changes.extend(variant.cloned().unwrap_or_default());
+    Ok(changes)
+}
+
+/// What is said of a name that stands for nothing.
+fn unknown(config: &SuiteConfig, name: &str) -> anyhow::Error {
     let named = || NAMED.iter().map(|(known, _)| *known);
-    let others =
+    let added =
         config.variants.keys().map(String::as_str).filter(|variant| named().all(|known| known != *variant));
-    let known = || named().chain(others.clone());
+    let known = || named().chain(added.clone());
     let hint = nearest(name, known()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let all = known().collect::<Vec<_>>().join(", ");
-    Err(user(format!(
+    user(format!(
         "`models` names `{name}`, which is none; {hint}The models are {all}; a section [variants.{name}] would make \
          it one"
-    )))
+    ))
 }
 
 /// The reference with `changes` laid over it, checked as a run's `[model]` is.

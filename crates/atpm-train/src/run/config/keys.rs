@@ -153,7 +153,7 @@ pub const KEYS: &[Key] = &[
     key("model", "lambda_logit", Logit, Of("0.0"), "Initial logit of λ; 0 is the neutral 0.5."),
     key("model", "beta_logit", Logit, Of("0.0"), "Initial logit of both β; 0 is 0.5."),
     key("model", "half_life", Positive, Absent("drawn for each head, as Gated DeltaNet does"), "Half-life of the state of every memory head at the start, in tokens. Drawn heads last from a token to hundreds, which suits many heads and leaves one to chance."),
-    key("model", "embedding_std", Positive, Absent("0.02"), "Standard deviation of the embedding table at the start; an output projection of its own (`tied = false`) keeps 0.02. In narrow ATPM models `1/√d_model` is better."),
+    key("model", "embedding_std", Positive, Absent("0.02"), "Standard deviation of the embedding table at the start; an output projection of its own (`tied = false`) keeps 0.02. ATPM models up to width 256 learned faster from `1/√d_model`."),
     key("model", "activation_checkpointing", Switch, Of("false"), "Whether blocks recompute their inside in the backward pass: less memory, a third more work."),
 
     key("data", "train", Texts, Required, "Training shards: parquet files, folders or globs, relative to the current folder."),

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -97,6 +97,7 @@ fn a_trained_model_is_evaluated_sampled_exported_and_looked_into() {
     place.done(&train.concat());
     export(&place);
     generate(&place);
+    a_reader_leaves(&place);
     inspect(&place);
     mistakes(&place);
 }
@@ -197,6 +198,36 @@ fn a_resume_lists_what_changed() {
         assert!(said.contains(&format!("changed since the checkpoint: {change}")), "{said}\nlacks {change}");
     }
     assert_eq!(said.matches("changed since the checkpoint").count(), changes.len(), "{said}");
+
+    // The log has what was said before its folder was there, of both sessions.
+    let log = std::fs::read_to_string(place.path().join("run/train.log")).unwrap();
+    for (part, times) in
+        [("fresh start in run", 1), ("resuming from run", 1), ("data: ", 2), ("changed since", changes.len())]
+    {
+        assert_eq!(log.matches(part).count(), times, "{part}\n{log}");
+    }
+}
+
+// A dry run tells what the run would do, and refuses what it would refuse.
+#[test]
+fn a_dry_run_looks_at_the_starting_point_and_at_all_shards() {
+    let place = Workplace::new();
+    let train = [&config()[..], &["--set", "run_dir=run"]].concat();
+    let plan = |flags: &[&'static str]| [&train[..], &["--dry-run"], flags].concat();
+    assert_eq!(place.json(&plan(&[]))["resumes_from"], Value::Null);
+    place.done(&[&train[..], &["--set", "train.stop_after=2"]].concat());
+    assert_eq!(place.json(&plan(&["--resume", "auto"]))["resumes_from"], 2);
+    for (flags, expected) in [
+        (&[][..], "already holds checkpoints"),
+        (&["--resume", "nowhere"], "no such folder"),
+        (&["--resume", "auto", "--set", "model.mlp=96"], "another model"),
+    ] {
+        let (code, message) = place.refused(&plan(flags));
+        assert!(code == 2 && message.contains(expected), "{flags:?}: {code} {message}");
+    }
+    std::fs::write(place.path().join("demo/val_00000.parquet"), "no shard").unwrap();
+    let (code, message) = place.refused(&plan(&["--resume", "auto"]));
+    assert!(code == 2 && message.contains("val_00000.parquet"), "{code} {message}");
 }
 
 /// A file system of a few megabytes; gone when dropped.
@@ -348,6 +379,14 @@ fn generate(place: &Workplace) {
         generate(&["--model", "out", "--seed", "3", "--prompt", prompts[3], "--load-state", "memory"]);
     assert_eq!([texts(&first), texts(&second)].concat(), texts(&whole));
 
+    // A prompt that was only read is gone on with by the memory alone.
+    let greedy = ["generate", "--model", "run", "--greedy"];
+    let kept = ["--prompt", prompts[1], "--max-tokens", "0", "--save-state", "read"];
+    place.done(&[&greedy[..], &kept].concat());
+    let limit = ["--max-tokens", "24"];
+    let alone = place.json(&[&greedy[..], &["--load-state", "read"], &limit].concat());
+    assert_eq!(texts(&alone), texts(&place.json(&[&greedy[..], &["--prompt", prompts[1]], &limit].concat())));
+
     let streamed = place.done(&[
         "generate",
         "--model",
@@ -368,6 +407,18 @@ fn generate(place: &Workplace) {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{}\n", texts(&whole).join("\n")));
+}
+
+/// Whoever reads the text may leave: there is no more to write then, and nothing is wrong. The memory is kept all the same.
+fn a_reader_leaves(place: &Workplace) {
+    let endless = ["generate", "--model", "run", "--greedy", "--prompt", "Ada", "--max-tokens", "1000000000"];
+    let mut command = place.command(&[&endless[..], &["--save-state", "left"]].concat());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut some = [0; 8];
+    child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    assert!(place.path().join("left").is_file());
 }
 
 /// A run and its export are one model, looked into.
@@ -432,6 +483,7 @@ fn mistakes(place: &Workplace) {
             "not trained on the memory tasks",
         ),
         (vec!["inspect", "--model", "run", "--prompt", "x", "--mark", "1", "--out", "new"], "--mark 1"),
+        (vec!["eval", "--model", "run", "--data", "demo", "--invalid-utf8", "skip"], "`replace`"),
         (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
         (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
         (

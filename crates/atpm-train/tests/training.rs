@@ -4,7 +4,7 @@
 mod lab;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atpm_data::demo::DemoOptions;
 use atpm_train::report::jsonl;
@@ -138,8 +138,6 @@ fn interruptions_change_no_bit() {
     assert_eq!(marks, [(5, 4), (10, 9)]);
 }
 
-// S9, D19: resumed in the second and in the third pass over the data, a run has the order of an uninterrupted one, and
-// more steps than a pass has go on.
 // The baselines go through the same trainer, checkpoints and resume as ATPM.
 #[test]
 fn baselines_learn_and_resume_bit_for_bit() {
@@ -164,6 +162,8 @@ fn baselines_learn_and_resume_bit_for_bit() {
     assert_eq!(exit::code(&refused), 2);
 }
 
+// S9, D19: resumed in the second and in the third pass over the data, a run has the order of an uninterrupted one, and
+// more steps than a pass has go on.
 #[test]
 fn a_resume_in_a_later_pass_goes_on_in_its_order() {
     let lab = Lab::of(8_000, 4);
@@ -202,6 +202,99 @@ fn going_back_to_an_older_checkpoint() {
     assert!(run.run_dir().join("checkpoints/abandoned-step-00000008").exists());
     assert_eq!(go(&run, &Resume::Auto).resumed_from, Some(6));
     assert_eq!(essences(run.run_dir()), before);
+}
+
+// Another run's checkpoint goes on in a folder of its own, and never among the steps of a third one.
+#[test]
+fn a_checkpoint_of_another_folder_starts_a_new_one() {
+    let lab = Lab::new();
+    let first = lab.run("first", &["train.stop_after=4"]);
+    go(&first, &Resume::Never);
+    let from = || Resume::From(first.run_dir().join("checkpoints/step-00000004"));
+
+    let used = lab.run("used", &["train.steps=2"]);
+    go(&used, &Resume::Never);
+    let before = essences(used.run_dir());
+    let error = train(&lab.run("used", &[]), &from(), &StopFlag::default(), &Console::default()).unwrap_err();
+    assert_eq!(exit::code(&error), 2);
+    assert!(error.to_string().contains("already holds checkpoints/step-00000002"), "{error}");
+    assert_eq!(essences(used.run_dir()), before);
+
+    let second = lab.run("second", &["train.stop_after=6"]);
+    assert_eq!(go(&second, &from()).resumed_from, Some(4));
+    let records = jsonl::read(second.run_dir()).unwrap();
+    let steps: Vec<_> = records.iter().map(|record| (record.step, record.resumed_from)).collect();
+    assert_eq!(steps, [(5, Some(4)), (6, None)]);
+    go(&lab.run("first", &[]), &Resume::Auto);
+    assert_eq!(essences(second.run_dir()), essences(first.run_dir())[4..6]);
+}
+
+/// Overwrites bytes in the middle of a shard: its footer reads well, one of its pages does not.
+fn spoil(shard: &Path) {
+    let mut bytes = std::fs::read(shard).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 64].fill(0xa5);
+    std::fs::write(shard, bytes).unwrap();
+}
+
+// A page that cannot be read ends the run, and costs no step of it.
+#[test]
+fn an_error_in_the_data_saves_what_was_trained() {
+    let lab = Lab::new();
+    spoil(&lab.path("train_00000.parquet"));
+    let run = lab.run("a", &["train.steps=400", "train.rows=1", "train.accumulate=3", "report.telemetry_every=0"]);
+    let error = train(&run, &Resume::Never, &StopFlag::default(), &Console::default()).unwrap_err();
+    assert_eq!(exit::code(&error), 2);
+    assert!(error.to_string().contains("data.on_bad_shard"), "{error}");
+    let done = jsonl::read(run.run_dir()).unwrap().len() as u64;
+    assert!((2..400).contains(&done), "{done} steps");
+
+    let skipping = |name: &str| {
+        let stop = format!("train.stop_after={}", done + 5);
+        let settings = ["train.steps=400", "train.rows=1", "train.accumulate=3", "report.telemetry_every=0"];
+        lab.run(name, &[&settings[..], &["data.on_bad_shard=skip", &stop]].concat())
+    };
+    assert_eq!(go(&skipping("a"), &Resume::Auto).resumed_from, Some(done));
+    let straight = skipping("straight");
+    go(&straight, &Resume::Never);
+    assert_eq!(essences(run.run_dir()), essences(straight.run_dir()));
+}
+
+#[test]
+fn an_evaluation_that_fails_costs_no_step() {
+    let lab = Lab::new();
+    spoil(&lab.path("val_00000.parquet"));
+    let run = lab.run("a", &["eval.every=3", "eval.batches=0"]);
+    let error = train(&run, &Resume::Never, &StopFlag::default(), &Console::default()).unwrap_err();
+    assert_eq!(exit::code(&error), 2, "{error:#}");
+    assert_eq!(jsonl::read(run.run_dir()).unwrap().len(), 3);
+    assert_eq!(go(&lab.run("a", &["eval.every=0"]), &Resume::Auto).resumed_from, Some(3));
+}
+
+// A run whose last evaluation was cut short is not finished.
+#[test]
+fn a_signal_in_the_last_evaluation_is_told() {
+    let options = DemoOptions { train_bytes: 60_000, row_group: 16, val_bytes: 600_000, ..DemoOptions::default() };
+    let lab = Lab::with(CONFIG, &options);
+    let run = lab.run("a", &["train.steps=1", "schedule.warmup=0", "eval.every=1", "eval.batches=0"]);
+    let stop = StopFlag::default();
+    let outcome = std::thread::scope(|scope| {
+        let raiser = scope.spawn(|| {
+            let metrics = run.run_dir().join("metrics.jsonl");
+            let began = Instant::now();
+            while !metrics.exists() && began.elapsed() < Duration::from_mins(1) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The step takes milliseconds, the evaluation seconds.
+            std::thread::sleep(Duration::from_millis(100));
+            stop.raise(15);
+        });
+        let outcome = train(&run, &Resume::Never, &stop, &Console::default()).unwrap();
+        raiser.join().unwrap();
+        outcome
+    });
+    assert_eq!((outcome.stopped, outcome.eval), (Stopped::Signal(15), None));
+    assert_eq!(outcome.checkpoint.is_some(), outcome.step == 1);
 }
 
 // S13: a folder with checkpoints is refused without --resume; auto without checkpoints starts afresh.
@@ -284,26 +377,29 @@ fn settings_that_changed_since_the_checkpoint() {
 #[test]
 fn a_signal_saves_and_the_run_goes_on_later() {
     let lab = Lab::new();
-    let straight = lab.run("straight", &[]);
-    go(&straight, &Resume::Never);
-    let run = lab.run("stopped", &[]);
+    let run = lab.run("stopped", &["train.steps=400"]);
     let stop = StopFlag::default();
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while jsonl::read(run.run_dir()).map_or(0, |records| records.len()) < 2 {
+            let began = Instant::now();
+            let recorded = || jsonl::read(run.run_dir()).map_or(0, |records| records.len());
+            while recorded() < 2 && began.elapsed() < Duration::from_mins(1) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             stop.raise(15);
         });
         train(&run, &Resume::Never, &stop, &Console::default()).unwrap()
     });
-    if outcome.step < 12 {
-        assert_eq!(outcome.stopped, Stopped::Signal(15));
-        assert!(outcome.checkpoint.unwrap().ends_with(format!("step-{:08}", outcome.step)));
-        go(&run, &Resume::Auto);
-    }
+    assert!(outcome.step < 400, "the signal came in time");
+    assert_eq!(outcome.stopped, Stopped::Signal(15));
+    assert!(outcome.checkpoint.unwrap().ends_with(format!("step-{:08}", outcome.step)));
+    let rest = format!("train.stop_after={}", outcome.step + 3);
+    go(&run.with(&[&rest]).unwrap(), &Resume::Auto);
+    let straight = lab.run("straight", &["train.steps=400", &rest]);
+    go(&straight, &Resume::Never);
     assert_eq!(essences(run.run_dir()), essences(straight.run_dir()));
-    assert_eq!(checkpoint_files(run.run_dir(), 12), checkpoint_files(straight.run_dir(), 12));
+    let end = outcome.step + 3;
+    assert_eq!(checkpoint_files(run.run_dir(), end), checkpoint_files(straight.run_dir(), end));
 }
 
 // The run's own tokenizer is trained once, and travels with its checkpoints.

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::clock::{Resident, resident_bytes};
 use crate::report::output;
+use crate::run::cli::TextArgs;
 use crate::run::exit::OrUser as _;
 
 /// Points in time at which memory is looked at.
@@ -22,9 +23,9 @@ pub(super) struct Args {
     /// `gpt2`, `bytes`, or the path of a tokenizer.json.
     #[arg(long, default_value = "gpt2")]
     tokenizer: String,
-    /// The column that holds the text.
-    #[arg(long, default_value = "text")]
-    text_column: String,
+    /// How the shards are read.
+    #[command(flatten)]
+    text: TextArgs,
     /// Rows of a batch.
     #[arg(long, default_value_t = 16)]
     batch: usize,
@@ -72,17 +73,16 @@ fn measure(args: &Args) -> anyhow::Result<Report> {
     let data = DataConfig {
         train: args.data.clone(),
         tokenizer: args.tokenizer.clone(),
-        text_column: args.text_column.clone(),
-        ..DataConfig::default()
+        ..args.text.data_config()
     };
     let tokenizer = Arc::new(Tokenizer::open(&args.tokenizer).or_user()?);
     let config = TextConfig::new(data, 0, args.batch, args.seq);
     // From before the shards are opened, so that nothing prepared ahead of its use comes for free.
     let start = Instant::now();
-    let mut source = TextSource::open(&config, tokenizer, None).or_user()?;
+    let mut source = TextSource::open(&config, tokenizer, None)?;
     let mut resident = Vec::with_capacity(SAMPLES);
     for batch in 0..args.batches {
-        source.next_batch().or_user()?;
+        source.next_batch()?;
         if (batch + 1) * SAMPLES / args.batches.max(1) > resident.len() {
             resident.push(resident_bytes(Resident::Now));
         }

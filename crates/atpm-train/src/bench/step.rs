@@ -12,6 +12,7 @@ use super::op_table::OpTable;
 use super::sizes::{self, Block, Random, SizeArgs, Sizes};
 use crate::report::output;
 use crate::run::device;
+use crate::training::step::{clip_scale, members};
 
 /// Flags of `bench step`.
 #[derive(Debug, clap::Args)]
@@ -146,7 +147,8 @@ pub(super) fn measure(
 struct Step {
     model: Decoder,
     parameters: Vec<Parameter>,
-    moments: Vec<(Tensor, Tensor)>,
+    m: Vec<Tensor>,
+    v: Vec<Tensor>,
     ids: Tensor,
     targets: Tensor,
     segments: Segments,
@@ -161,42 +163,37 @@ impl Step {
     ) -> anyhow::Result<Self> {
         let model = Decoder::new(config, 0, device)?.with_precision(precision);
         let parameters = model.parameters();
-        let moments = parameters
-            .iter()
-            .map(|parameter| Ok((parameter.value.zeros_like()?, parameter.value.zeros_like()?)));
-        let moments = moments.collect::<candle_core::Result<_>>()?;
+        let zeros =
+            || parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>();
         let tokens = Random(7).ids(&[block.rows, block.tokens + 1], config.vocab)?;
         Ok(Self {
             ids: tokens.narrow(1, 0, block.tokens)?.contiguous()?,
             targets: tokens.narrow(1, 1, block.tokens)?.contiguous()?,
             segments: Segments::from_starts(block.tokens, vec![vec![0]; block.rows])?,
             model,
+            m: zeros()?,
+            v: zeros()?,
             parameters,
-            moments,
         })
     }
 
-    /// Forward, backward, clipping and update, as a run does them; gives the mean loss in nats.
+    /// Forward, backward, clipping and update, as a run does them with `train.accumulate = 1`; gives the mean loss in nats.
     fn run(&self, step: u64) -> anyhow::Result<f64> {
         zero_gradients(&self.parameters)?;
         let scale = 1.0 / self.ids.elem_count() as f64;
         let output = self.model.train_step_backward(&self.ids, &self.targets, &self.segments, scale, 0.0)?;
-        let mut square = 0.0;
-        for parameter in &self.parameters {
-            square += adamw::squared_norm(&parameter.gradient)?;
-        }
-        for (parameter, (m, v)) in self.parameters.iter().zip(&self.moments) {
-            let config = adamw::Config {
-                lr: 1e-4,
-                beta1: 0.9,
-                beta2: 0.95,
-                eps: 1e-8,
-                weight_decay: if parameter.decay { 0.1 } else { 0.0 },
-                grad_scale: (1.0 / square.sqrt()).min(1.0),
-                step,
-            };
-            adamw::update(&config, &parameter.value, m, v, &parameter.gradient)?;
-        }
+        let gradients: Vec<_> = self.parameters.iter().map(|parameter| &parameter.gradient).collect();
+        let norm = adamw::squared_norm_of_all(&gradients)?.sqrt();
+        let config = adamw::Config {
+            lr: 1e-4,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            grad_scale: clip_scale(norm, 1.0),
+            step,
+        };
+        adamw::update_all(&config, &members(&self.parameters, &self.m, &self.v))?;
         let losses = atpm_core::read_f32(&output.token_losses)?;
         Ok(losses.into_iter().map(f64::from).sum::<f64>() * scale)
     }

@@ -56,12 +56,23 @@ pub enum Error {
     Tensor(#[from] atpm_core::Error),
 }
 
+/// Whether an I/O error is about the path that was given, and not about the machine as a full disk is.
+pub(crate) fn is_users_io(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{
+        AlreadyExists, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
+    };
+    matches!(
+        kind,
+        AlreadyExists | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem
+    )
+}
+
 impl Error {
     /// Whether the user can set it right by giving another path or model: exit code 2 instead of 1.
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Incomplete { .. } | Self::Format { .. } | Self::Mismatch { .. } => true,
-            Self::Io { action, .. } => matches!(*action, "read" | "create"),
+            Self::Io { source, .. } => is_users_io(source.kind()),
             Self::Refused { .. } | Self::Tensor(_) => false,
         }
     }
@@ -74,5 +85,23 @@ impl Error {
     /// A file that cannot be understood.
     pub(crate) fn format(path: &Path, reason: impl Into<String>) -> Self {
         Self::Format { path: path.to_path_buf(), reason: reason.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::{NotFound, PermissionDenied, StorageFull};
+
+    use super::*;
+
+    // A full disk may refuse a folder as well as a file's bytes.
+    #[test]
+    fn who_has_to_act_depends_on_what_the_system_says() {
+        for (kind, users) in [(NotFound, true), (PermissionDenied, true), (StorageFull, false)] {
+            for action in ["create", "read", "write"] {
+                let error = Error::io(action, Path::new("x"))(kind.into());
+                assert_eq!(error.is_user_mistake(), users, "{error}");
+            }
+        }
     }
 }

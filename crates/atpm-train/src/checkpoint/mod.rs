@@ -37,7 +37,7 @@ pub struct TrainState {
     pub tokens_seen: u64,
     /// Target tokens that counted in a loss so far.
     pub target_tokens: u64,
-    /// Steps whose update was skipped because a loss or gradient was not finite.
+    /// Steps that changed nothing: a loss or gradient was not finite, or there was no target.
     pub skipped_steps: u64,
     /// The data source's position, right after the last batch that was used.
     pub data: serde_json::Value,

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let machine = Machine::look();
     let name = if args.device == "auto" && machine.has_gpu() { "cuda:0" } else { &args.device };
     if !args.json {
-        output::line(machine.render())?;
+        output::read_or_not(output::line(machine.render()))?;
     }
     let (rows, problem) = match check(name) {
         Ok(rows) => (rows, None),
@@ -100,9 +100,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ops: rows,
     };
     if args.json {
-        output::json(&report)?;
+        output::read_or_not(output::json(&report))?;
     } else if problem.is_none() {
-        output::part(report.render())?;
+        output::read_or_not(output::part(report.render()))?;
     }
     match problem {
         Some(problem) => Err(problem),

@@ -10,6 +10,7 @@ use super::model;
 use super::token_losses::{self, TokenLosses};
 use crate::report::metrics::Evaluation;
 use crate::report::output;
+use crate::run::cli::TextArgs;
 use crate::run::device;
 use crate::run::exit::user;
 use crate::training::evaluation::evaluate;
@@ -34,10 +35,10 @@ pub struct Args {
     /// Parquet shards: files, folders or globs.
     #[arg(long, value_name = "SHARDS", required = true, num_args = 1..)]
     pub data: Vec<String>,
-    /// The column that holds the documents.
-    #[arg(long, value_name = "NAME", default_value = "text")]
-    pub text_column: String,
-    /// Tokens of a row; a document that is longer is cut, and its rest starts without memory.
+    /// How the shards are read.
+    #[command(flatten)]
+    pub text: TextArgs,
+    /// Tokens of a row; a document that runs over a row's end is cut, and its rest starts without memory.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     pub tokens: usize,
     /// Rows at once; more are faster, up to a point, and need more memory.
@@ -83,10 +84,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let opened = model::open_on(&args.model, &device::open(&args.device)?)?;
     let data = DataConfig {
         val: args.data.clone(),
-        text_column: args.text_column.clone(),
         bos: opened.bos,
         eos: opened.eos,
-        ..DataConfig::default()
+        ..args.text.data_config()
     };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();

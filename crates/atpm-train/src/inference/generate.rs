@@ -111,11 +111,27 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.load_state {
         session.load(path)?;
     }
+    // What was read until then is still to be saved.
+    output::read_or_not(answer_all(args, sampling, &opened, &mut session))?;
+    match &args.save_state {
+        Some(path) => {
+            session.save(path).with_context(|| format!("cannot save the memory to {}", path.display()))
+        }
+        None => Ok(()),
+    }
+}
+
+fn answer_all(
+    args: &Args,
+    sampling: Sampling,
+    opened: &Opened,
+    session: &mut Session<'_>,
+) -> anyhow::Result<()> {
     // A saved memory alone goes on from where it stopped.
     let nothing = [String::new()];
     let prompts = if args.prompt.is_empty() && !args.interactive { &nothing } else { args.prompt.as_slice() };
     if args.json {
-        report(args, sampling, &opened, &mut session, prompts)?;
+        report(args, sampling, opened, session, prompts)?;
     } else {
         for prompt in prompts {
             output::part(prompt)?;
@@ -123,15 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             output::line("")?;
         }
     }
-    if args.interactive {
-        converse(&mut session, args.max_tokens)?;
-    }
-    match &args.save_state {
-        Some(path) => {
-            session.save(path).with_context(|| format!("cannot save the memory to {}", path.display()))
-        }
-        None => Ok(()),
-    }
+    if args.interactive { converse(session, args.max_tokens) } else { Ok(()) }
 }
 
 fn sampling(args: &Args) -> anyhow::Result<Sampling> {

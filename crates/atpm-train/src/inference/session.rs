@@ -82,10 +82,11 @@ impl<'a> Session<'a> {
         self.state.bytes()
     }
 
-    /// Reads the prompt and gives at most `max_tokens` tokens, as text in whole characters, to `sink`.
+    /// Reads the prompt and gives at most `max_tokens` tokens, as text in whole characters, to `sink`. With none to give
+    /// the prompt's last token stays unread, so that the text can be gone on with from there.
     ///
     /// # Errors
-    /// A prompt without tokens when there is nothing to go on from, logits that are not finite, or whatever
+    /// A prompt without tokens when there is nothing to go on from or the text has ended, logits that are not finite, or whatever
     /// `sink` refuses.
     pub fn answer(
         &mut self,
@@ -98,10 +99,17 @@ impl<'a> Session<'a> {
         let prompt = tokenizer.encode(prompt)?;
         // A memory begins as the documents in training did.
         let bos = tokenizer.bos_id().filter(|_| opened.bos && self.read == 0 && self.pending.is_none());
-        let ids: Vec<u32> =
+        let mut ids: Vec<u32> =
             bos.into_iter().chain(self.pending.take()).chain(prompt.iter().copied()).collect();
         if ids.is_empty() {
-            return Err(user("the prompt is empty, and there is no text to go on from"));
+            return Err(user(if self.read == 0 {
+                "the prompt is empty, and there is no text to go on from"
+            } else {
+                "the text that was read has ended: give --prompt TEXT to go on"
+            }));
+        }
+        if max_tokens == 0 {
+            self.pending = ids.pop();
         }
         let began = Instant::now();
         let mut logits = self.read(&ids)?;
@@ -134,7 +142,7 @@ impl<'a> Session<'a> {
         Ok(answer)
     }
 
-    /// Moves the memory past `ids` (at least one); the logits after the last.
+    /// Moves the memory past `ids`; the logits after the last, none if there is none.
     fn read(&mut self, ids: &[u32]) -> anyhow::Result<Vec<f32>> {
         let model = &self.opened.model;
         let logits = if let [id] = ids {
@@ -148,8 +156,7 @@ impl<'a> Session<'a> {
             last
         };
         self.read += ids.len() as u64;
-        let logits = logits.ok_or_else(|| user("there is nothing to read"))?;
-        Ok(atpm_core::read_f32(&logits)?)
+        logits.map_or(Ok(Vec::new()), |logits| Ok(atpm_core::read_f32(&logits)?))
     }
 
     /// Writes the memory to a file, whole or not at all.

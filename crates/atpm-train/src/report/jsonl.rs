@@ -21,14 +21,15 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// A new file, empty.
+    /// A new file, empty. Where the run goes on from another folder's checkpoint, of step `resumed_from`, the first record
+    /// says so.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn create(run_dir: &Path) -> anyhow::Result<Self> {
+    pub fn create(run_dir: &Path, resumed_from: Option<u64>) -> anyhow::Result<Self> {
         let path = run_dir.join(METRICS);
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self { path, file, resumed_from: None })
+        Ok(Self { path, file, resumed_from })
     }
 
     /// Goes on after `step`: records beyond it, which the resumed run makes again, and a half-written last
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn a_resume_from_an_older_step_replaces_what_came_after() {
         let folder = tempfile::tempdir().unwrap();
-        write(&mut JsonLines::create(folder.path()).unwrap(), 1..=6);
+        write(&mut JsonLines::create(folder.path(), None).unwrap(), 1..=6);
         write(&mut JsonLines::resume(folder.path(), 4).unwrap(), 5..=7);
         let marked = [1, 2, 3, 4].map(|step| (step, None));
         assert_eq!(steps(folder.path()), [&marked[..], &[(5, Some(4)), (6, None), (7, None)]].concat());
@@ -146,7 +147,7 @@ mod tests {
             skipped: Some(super::super::metrics::Skip::NonFinite),
             ..Record::default()
         };
-        JsonLines::create(folder.path()).unwrap().record(&record).unwrap();
+        JsonLines::create(folder.path(), None).unwrap().record(&record).unwrap();
         assert_eq!(read(folder.path()).unwrap(), [record]);
     }
 }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use atpm_data::{DataConfig, OnBadShard, OnInvalidUtf8};
+
 use super::logging::{self, Console};
 use super::{data, suite, tokenizer};
 use crate::{bench, checkpoint, doctor, inference, inspect, report, training};
@@ -25,7 +27,7 @@ Examples:
   atpm-train generate --model runs/debug --prompt 'Ada lives in'
 
 Exit codes: 0 done · 1 failure · 2 a mistake in the config, data, checkpoint or flags
-  130 stopped by Ctrl-C (checkpoint saved) · 143 stopped by SIGTERM (checkpoint saved)
+  130 stopped by Ctrl-C · 143 stopped by SIGTERM (what was trained is saved)
   A second signal ends the program at once, with the same codes and no new checkpoint.";
 
 /// The whole command line.
@@ -60,7 +62,8 @@ pub struct TrainArgs {
     /// Without this flag a run folder that already has checkpoints is refused, as with `never`.
     #[arg(long, value_name = "auto|never|PATH")]
     pub resume: Option<String>,
-    /// Check everything, print parameters, FLOPs and the memory estimate, and stop before anything is allocated.
+    /// Check config, starting point and shards, print parameters, FLOPs and the memory estimate, and stop before anything
+    /// is allocated.
     #[arg(long)]
     pub dry_run: bool,
     /// Print one JSON object about the finished run on standard output.
@@ -79,6 +82,37 @@ pub struct ConfigArgs {
     /// The value is read as TOML, and as a plain string if it is none: `--set data.train=shards/*.parquet`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+/// How shards are read where no config says so; shared by every subcommand that reads text from shards alone.
+#[derive(Debug, Clone, Args)]
+pub struct TextArgs {
+    /// The column that holds the documents.
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    pub text_column: String,
+    /// What a shard that cannot be read does: `fail`, or `skip`, as `data.on_bad_shard`.
+    #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = parse_policy::<OnBadShard>)]
+    pub on_bad_shard: OnBadShard,
+    /// What a document that is not UTF-8 does: `fail`, or `replace`, as `data.invalid_utf8`.
+    #[arg(long, value_name = "fail|replace", default_value = "fail", value_parser = parse_policy::<OnInvalidUtf8>)]
+    pub invalid_utf8: OnInvalidUtf8,
+}
+
+impl TextArgs {
+    /// These settings; the others are the defaults of a config.
+    pub fn data_config(&self) -> DataConfig {
+        DataConfig {
+            text_column: self.text_column.clone(),
+            on_bad_shard: self.on_bad_shard,
+            invalid_utf8: self.invalid_utf8,
+            ..DataConfig::default()
+        }
+    }
+}
+
+/// A policy by the name that it has in a config.
+fn parse_policy<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
+    serde_json::from_value(name.into()).map_err(|error| error.to_string())
 }
 
 /// Everything but training.

@@ -1,8 +1,8 @@
 //! Exit codes: who has to act.
 //!
 //! 0 done · 1 a failure of the run or the machine · 2 a mistake of the user (config, shard, tokenizer,
-//! checkpoint, flag) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM, both after a checkpoint was saved, or at once
-//! and without one if it was the second signal.
+//! checkpoint, flag) · 130 stopped by Ctrl-C · 143 stopped by SIGTERM, both after the steps since the last checkpoint were
+//! saved, or at once and without that if it was the second signal.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -14,10 +14,15 @@ use crate::checkpoint;
 #[error("{0}")]
 pub struct UserError(pub String);
 
-/// A run that a signal ended at a step boundary, its checkpoint saved; exit code 128 + signal.
+/// Work that a signal ended in order; exit code 128 + signal.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped by signal {0} between two steps; go on with --resume auto (a suite: by the same command)")]
-pub struct Interrupted(pub i32);
+#[error("stopped by signal {signal}; {advice}")]
+pub struct Interrupted {
+    /// The signal's number.
+    pub signal: i32,
+    /// What is kept, and how to go on.
+    pub advice: &'static str,
+}
 
 /// An [`anyhow::Error`] that exits with 2.
 pub fn user(message: impl Display) -> anyhow::Error {
@@ -41,7 +46,7 @@ impl<T, E: Into<anyhow::Error>> OrUser<T> for Result<T, E> {
 
 /// The exit code that an error stands for.
 pub fn code(error: &anyhow::Error) -> u8 {
-    if let Some(Interrupted(signal)) = error.downcast_ref() {
+    if let Some(Interrupted { signal, .. }) = error.downcast_ref() {
         return u8::try_from(128 + signal).unwrap_or(1);
     }
     if error.chain().any(is_users_mistake) { 2 } else { 1 }
@@ -82,8 +87,8 @@ mod tests {
             (model, 2),
             (atpm_data::Error::NoFiles { what: "data.train", pattern: "x".into() }.into(), 2),
             (atpm_data::Error::Stopped.into(), 1),
-            (Interrupted(2).into(), 130),
-            (Interrupted(15).into(), 143),
+            (Interrupted { signal: 2, advice: "" }.into(), 130),
+            (Interrupted { signal: 15, advice: "" }.into(), 143),
         ] {
             assert_eq!(code(&error), expected, "{error:#}");
         }

@@ -21,7 +21,8 @@ pub enum Resume {
     Never,
     /// The newest complete checkpoint of the run folder, or a fresh start.
     Auto,
-    /// A checkpoint, or the newest one of another run folder.
+    /// A checkpoint, or the newest one of a run folder. From another folder than the run's own it goes only into one
+    /// without checkpoints.
     From(PathBuf),
 }
 
@@ -38,7 +39,7 @@ impl From<Option<&str>> for Resume {
 /// Finds and checks the checkpoint that the run starts from, if any.
 ///
 /// # Errors
-/// A folder with checkpoints and no wish to resume, a checkpoint that is missing or damaged.
+/// A folder with checkpoints and no wish to resume from one of them, a checkpoint that is missing or damaged.
 pub fn starting_point(run: &Run, resume: &Resume) -> anyhow::Result<Option<Loaded>> {
     starting_point_in(run.run_dir(), resume)
 }
@@ -54,7 +55,14 @@ pub fn starting_point_in(run_dir: &Path, resume: &Resume) -> anyhow::Result<Opti
             None
         }
         Resume::Auto => latest(run_dir)?,
-        Resume::From(path) => Some(named(path)?),
+        Resume::From(path) => {
+            let path = named(path)?;
+            // Another run's steps would be mixed with this folder's, and pruning would remove them.
+            if !is_own(run_dir, &path) {
+                refuse_checkpoints(run_dir)?;
+            }
+            Some(path)
+        }
     };
     let Some(path) = path else {
         tracing::info!("fresh start in {}", run_dir.display());
@@ -63,6 +71,13 @@ pub fn starting_point_in(run_dir: &Path, resume: &Resume) -> anyhow::Result<Opti
     let loaded = checkpoint::load(&path)?;
     tracing::info!("resuming from {} at step {}", path.display(), loaded.state.step);
     Ok(Some(loaded))
+}
+
+/// Whether a checkpoint is one of this run folder's.
+pub fn is_own(run_dir: &Path, checkpoint: &Path) -> bool {
+    let own = run_dir.join("checkpoints").canonicalize();
+    let parent = checkpoint.canonicalize().ok().and_then(|path| path.parent().map(Path::to_path_buf));
+    own.is_ok_and(|own| Some(own) == parent)
 }
 
 /// Makes the folder and writes the resolved settings into it.

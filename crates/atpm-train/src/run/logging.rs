@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,11 +17,40 @@ use tracing_subscriber::{EnvFilter, fmt};
 /// The log's name in a run folder.
 pub const LOG: &str = "train.log";
 
+/// Bytes of early messages that are kept until there is a log; a command that never has one forgets the rest.
+const EARLY_BYTES: usize = 1 << 20;
+
 /// Standard error, the log file and the progress bars above which messages appear. Clones share all of it.
 #[derive(Debug, Clone, Default)]
 pub struct Console {
-    file: Arc<Mutex<Option<File>>>,
+    log: Arc<Mutex<Log>>,
     bars: MultiProgress,
+}
+
+/// The log of a run, before and after its folder is there.
+#[derive(Debug)]
+enum Log {
+    /// What was said so far.
+    Early(Vec<u8>),
+    Open(File),
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self::Early(Vec::new())
+    }
+}
+
+impl Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Open(file) => file.write(bytes),
+            Self::Early(early) => {
+                early.extend_from_slice(&bytes[..bytes.len().min(EARLY_BYTES - early.len())]);
+                Ok(bytes.len())
+            }
+        }
+    }
 }
 
 impl Console {
@@ -43,18 +73,22 @@ impl Console {
         console
     }
 
-    /// Copies what follows to the run folder's train.log, after what it already holds.
+    /// Copies everything from the program's start on to the run folder's train.log, after what it already holds.
     ///
     /// # Errors
-    /// A file that cannot be opened.
+    /// A file that cannot be opened or written.
     pub fn attach(&self, run_dir: &Path) -> anyhow::Result<()> {
         let path = run_dir.join(LOG);
-        let file = OpenOptions::new()
+        let mut file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
             .with_context(|| format!("cannot open the log {}", path.display()))?;
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Log::Early(early) = mem::take(&mut *log) {
+            file.write_all(&early).with_context(|| format!("cannot write the log {}", path.display()))?;
+        }
+        *log = Log::Open(file);
         Ok(())
     }
 
@@ -97,8 +131,7 @@ struct LogFile(Console);
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.0.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.as_mut().map_or(Ok(bytes.len()), |file| file.write(bytes))
+        self.0.log.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::report::output::ReaderGone;
+
 /// Entry point of the binary: parses the command line, runs it, and gives the exit code.
 pub fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
@@ -33,6 +35,8 @@ pub fn main() -> ExitCode {
     let console = logging::Console::install();
     match cli::run(cli, &console) {
         Ok(()) => ExitCode::SUCCESS,
+        // It has seen enough.
+        Err(error) if error.is::<ReaderGone>() => ExitCode::SUCCESS,
         Err(error) => {
             let code = exit::exit_code(&error);
             console.error(&device::with_versions(error));

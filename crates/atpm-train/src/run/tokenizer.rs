@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use atpm_data::{BpeOptions, train_bpe};
 use clap::Subcommand;
 
+use super::cli::TextArgs;
 use crate::report::output;
 
 /// What to do with tokenizers.
@@ -16,7 +17,7 @@ pub enum Command {
 
 const EXAMPLES: &str = "\
 Examples:
-  atpm-train tokenizer train data/demo --out data/demo/tokenizer.json --vocab 1024
+  atpm-train tokenizer train 'data/demo/train_*.parquet' --out data/demo/tokenizer.json --vocab 1024
   atpm-train tokenizer train 'shards/train_*.parquet' --out tokenizer.json
 
 Then train with it: atpm-train --config FILE --set data.tokenizer=tokenizer.json
@@ -42,9 +43,9 @@ pub struct TrainArgs {
     /// Bytes of text to read at most; 0 = all.
     #[arg(long, value_name = "BYTES", default_value_t = BpeOptions::default().max_bytes)]
     pub max_bytes: u64,
-    /// The column that holds the documents.
-    #[arg(long, value_name = "NAME", default_value = "text")]
-    pub text_column: String,
+    /// How the shards are read.
+    #[command(flatten)]
+    pub text: TextArgs,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -58,10 +59,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     let Command::Train(args) = command;
     let options = BpeOptions {
         vocab_size: args.vocab,
-        text_column: args.text_column,
+        text_column: args.text.text_column,
+        on_bad_shard: args.text.on_bad_shard,
+        invalid_utf8: args.text.invalid_utf8,
         min_frequency: args.min_frequency,
         max_bytes: args.max_bytes,
-        ..BpeOptions::default()
     };
     let report = train_bpe(&args.shards, &args.out, &options)?;
     if args.json {

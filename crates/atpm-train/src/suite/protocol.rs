@@ -167,7 +167,7 @@ fn run_all(
         all
     })?;
     if let Some(signal) = stop.raised() {
-        return Err(Interrupted(signal).into());
+        return Err(Interrupted { signal, advice: "the same command goes on" }.into());
     }
     let outcomes = slots.into_inner().unwrap_or_else(PoisonError::into_inner);
     outcomes.into_iter().map(|outcome| outcome.context("a trial was not run")).collect()

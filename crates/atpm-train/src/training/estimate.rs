@@ -57,7 +57,7 @@ impl Estimate {
         };
         Ok(Self {
             specs: specs(model)?,
-            flops: Flops::of(model),
+            flops: Flops::of_documents(model, tokens),
             memory,
             // An emulated device has the machine's.
             available: cuda::free_bytes(device)?.or_else(|| memory_bytes("MemAvailable:")),

@@ -4,7 +4,8 @@ use crate::run::config::{Schedule, ScheduleKind};
 
 /// The learning rate of one step (counted from 1) of `steps`.
 ///
-/// Linear warm-up reaches `peak` at step `warmup`; the last step has `peak · final_ratio`.
+/// Linear warm-up reaches `peak` at step `warmup`; from there the rate falls to `peak · final_ratio` at the last step, along
+/// a cosine or over the last `decay_steps` steps. Without steps of decay, or with a warm-up over all steps, it does not fall.
 pub fn learning_rate(schedule: &Schedule, peak: f64, steps: u64, step: u64) -> f64 {
     if step <= schedule.warmup {
         return peak * step as f64 / schedule.warmup as f64;

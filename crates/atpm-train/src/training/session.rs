@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use atpm_data::{Batch, BatchSource, TextSource};
+use atpm_data::{Batch, BatchSource, TextPosition, TextSource};
 use serde::Serialize;
 
 use super::evaluation::evaluate;
@@ -19,7 +19,7 @@ use crate::report::metrics::{Evaluation, Record, Sink};
 use crate::report::plot;
 use crate::report::progress::Progress;
 use crate::run::config::{Run, TokenizerSpec};
-use crate::run::folder::Resume;
+use crate::run::folder::{self, Resume};
 use crate::run::logging::Console;
 
 /// How a session ended.
@@ -57,7 +57,7 @@ pub enum Stopped {
     Finished,
     /// `train.stop_after` is reached.
     StopAfter,
-    /// A signal of this number asked for it.
+    /// A signal of this number asked for it, before all steps were done or while the last evaluation was made.
     Signal(i32),
 }
 
@@ -65,7 +65,7 @@ pub enum Stopped {
 ///
 /// # Errors
 /// A mistake in settings, data or checkpoint, or a failure of the run. The last complete checkpoint is
-/// never touched by a failure.
+/// never touched by a failure; one of the data or of an evaluation leaves a checkpoint of the last finished step.
 pub fn train(run: &Run, resume: &Resume, stop: &StopFlag, console: &Console) -> anyhow::Result<Outcome> {
     train_plan(&Plan::of(run, resume)?, stop, console)
 }
@@ -88,6 +88,8 @@ struct Session<'a> {
     stop: &'a StopFlag,
     trainer: Trainer,
     source: TextSource,
+    /// Where the data of the next step begin. The source itself may be past some of them.
+    position: TextPosition,
     metrics: JsonLines,
     progress: Progress,
     meter: RateMeter,
@@ -96,6 +98,8 @@ struct Session<'a> {
     last_step: u64,
     last_record: Option<Record>,
     last_evaluation: Option<Evaluation>,
+    /// Whether a signal came before the last evaluation was done.
+    evaluation_abandoned: bool,
     /// The newest checkpoint of this session, and its step.
     newest: Option<(u64, PathBuf)>,
     tokenizer_files: Vec<(String, Vec<u8>)>,
@@ -107,9 +111,11 @@ impl<'a> Session<'a> {
         let resumed_from = plan.start.as_ref().map(|loaded| loaded.state.step);
         let (run, done) = (&plan.run, trainer.counters().step);
         let last_step = run.train().last_step();
-        let metrics = match resumed_from {
-            Some(step) => JsonLines::resume(run.run_dir(), step)?,
-            None => JsonLines::create(run.run_dir())?,
+        let metrics = match &plan.start {
+            Some(loaded) if folder::is_own(run.run_dir(), &loaded.path) => {
+                JsonLines::resume(run.run_dir(), loaded.state.step)?
+            }
+            _ => JsonLines::create(run.run_dir(), resumed_from)?,
         };
         Ok(Self {
             plan,
@@ -122,8 +128,10 @@ impl<'a> Session<'a> {
             last_step,
             last_record: None,
             last_evaluation: None,
+            evaluation_abandoned: false,
             newest: None,
             tokenizer_files: tokenizer_files(plan)?,
+            position: source.position(),
             trainer,
             source,
         })
@@ -137,29 +145,46 @@ impl<'a> Session<'a> {
     /// A step and what is due after it; one record.
     fn one_step(&mut self, number: u64) -> anyhow::Result<()> {
         let (mut record, batches) = self.train_step()?;
+        self.position = self.source.position();
         let run = &self.plan.run;
         if is_due(number, run.report().telemetry_every) {
             let inputs = Inputs::of(&batches[0])?;
             record.layers = Some(self.trainer.model().telemetry(&inputs.ids, &inputs.segments)?);
         }
+        let mut failure = None;
         if is_due(number, run.eval().every) || (number == self.last_step && run.eval().every > 0) {
-            record.eval = self.evaluate(number)?;
+            match self.evaluate(number) {
+                Ok(evaluation) => record.eval = evaluation,
+                Err(error) => failure = Some(error),
+            }
         }
         record.session_s = self.began.elapsed().as_secs_f64();
         self.metrics.record(&record)?;
         self.progress.step(&record, self.meter.time_for(self.last_step - number));
         self.last_record = Some(record);
-        if is_due(number, run.checkpoint().every) && number != self.last_step {
+        // An evaluation that fails costs no step.
+        if failure.is_some() || (is_due(number, run.checkpoint().every) && number != self.last_step) {
             self.save()?;
         }
-        Ok(())
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// The batches of one step. An error in the data costs no step: what is trained so far is saved first.
+    fn next_batches(&mut self) -> anyhow::Result<Vec<Batch>> {
+        let count = self.plan.run.train().accumulate;
+        let batches: Result<Vec<_>, _> = (0..count).map(|_| self.source.next_batch()).collect();
+        if batches.is_err()
+            && let Err(error) = self.save_the_rest()
+        {
+            tracing::warn!("the steps since the last checkpoint are lost: {error:#}");
+        }
+        Ok(batches?)
     }
 
     /// Data, gradient, update; timed.
     fn train_step(&mut self) -> anyhow::Result<(Record, Vec<Batch>)> {
         let (started, waited) = (Instant::now(), self.source.wait_seconds());
-        let count = self.plan.run.train().accumulate;
-        let batches = (0..count).map(|_| self.source.next_batch()).collect::<Result<Vec<_>, _>>()?;
+        let batches = self.next_batches()?;
         let mut record = self.trainer.step(&batches)?;
         let read = batches.iter().map(|batch| batch.ids.len() as u64).sum();
         let data_wait = Duration::try_from_secs_f64(self.source.wait_seconds() - waited).unwrap_or_default();
@@ -186,6 +211,11 @@ impl<'a> Session<'a> {
         if let Some(evaluation) = &evaluation {
             self.progress.evaluation(number, evaluation);
             self.last_evaluation = Some(evaluation.clone());
+        } else {
+            self.evaluation_abandoned = true;
+            tracing::warn!(
+                "the signal ended the evaluation after step {number}; `atpm-train eval` measures its checkpoint"
+            );
         }
         Ok(evaluation)
     }
@@ -194,7 +224,7 @@ impl<'a> Session<'a> {
     fn save(&mut self) -> anyhow::Result<()> {
         let tokenizer = &self.plan.tokenizer;
         let state = TrainState {
-            data: serde_json::to_value(self.source.position()).context("cannot write the data position")?,
+            data: serde_json::to_value(&self.position).context("cannot write the data position")?,
             tokenizer: tokenizer_name(self.plan)?.into(),
             tokenizer_fingerprint: tokenizer.fingerprint().into(),
             ..self.trainer.state()?
@@ -221,18 +251,23 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A checkpoint of the last step, if this session made one that is not saved yet.
+    fn save_the_rest(&mut self) -> anyhow::Result<()> {
+        let step = self.trainer.counters().step;
+        let is_saved = self.newest.as_ref().is_some_and(|(saved, _)| *saved == step);
+        if self.last_record.is_some() && !is_saved { self.save() } else { Ok(()) }
+    }
+
     fn finish(mut self) -> anyhow::Result<Outcome> {
+        self.save_the_rest()?;
         let counters = self.trainer.counters();
-        let is_saved = self.newest.as_ref().is_some_and(|(step, _)| *step == counters.step);
-        // Without a step there is nothing new to save.
-        if self.last_record.is_some() && !is_saved {
-            self.save()?;
-        }
         if self.last_record.is_some() {
             self.draw();
         }
         let stopped = match self.stop.raised() {
-            Some(signal) if counters.step < self.last_step => Stopped::Signal(signal),
+            Some(signal) if counters.step < self.last_step || self.evaluation_abandoned => {
+                Stopped::Signal(signal)
+            }
             _ if counters.step < self.plan.run.train().steps => Stopped::StopAfter,
             _ => Stopped::Finished,
         };

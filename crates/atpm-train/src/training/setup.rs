@@ -14,7 +14,7 @@ use candle_core::Device;
 use super::estimate::Estimate;
 use super::trainer::Trainer;
 use crate::checkpoint::Loaded;
-use crate::run::config::{Run, TokenizerSpec};
+use crate::run::config::{Run, ScheduleKind, TokenizerSpec};
 use crate::run::device;
 use crate::run::exit::{OrUser, user};
 use crate::run::folder::{self, Resume};
@@ -63,6 +63,9 @@ impl Plan {
         }
         if run.schedule().warmup > run.train().steps {
             tracing::warn!("schedule.warmup is longer than train.steps: the peak rate is never reached");
+        }
+        if run.schedule().kind == ScheduleKind::Wsd && run.schedule().decay_steps == 0 {
+            tracing::warn!("schedule.decay_steps is 0: the rate stays at its peak, and final_ratio has no effect");
         }
         let estimate = Estimate::checked(&run, &device)?;
         Ok(Self { run, device, tokenizer: Arc::new(tokenizer), estimate, start })

@@ -18,6 +18,7 @@ use crate::report::output;
 use crate::run::cli::ConfigArgs;
 use crate::run::config::{self, Run};
 use crate::run::exit::user;
+use crate::training::signals::StopFlag;
 use compare::Compared;
 
 const EXAMPLES: &str = "\
@@ -65,20 +66,21 @@ struct Report {
     folder: Option<PathBuf>,
 }
 
-/// Trains three times, compares, and prints the verdict.
+/// Trains three times, compares, and prints the verdict. A signal ends the training, too, and leaves nothing behind.
 ///
 /// # Errors
-/// A configuration that cannot train, or runs that differ.
+/// A configuration that cannot train, runs that differ, or an interruption by a signal.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.steps == 0 || args.more == 0 {
         return Err(user("--steps and --more must be at least 1"));
     }
     let run = config::load(&args.config)?;
+    let stop = StopFlag::on_signals()?;
     let folder = tempfile::Builder::new()
         .prefix("atpm-verify-resume-")
         .tempdir()
         .context("cannot make a temporary folder")?;
-    let outcome = verify(&run, args, folder.path());
+    let outcome = verify(&run, args, folder.path(), &stop);
     let folder = args.keep.then(|| folder.keep());
     if let Some(folder) = &folder {
         tracing::info!("both runs are kept in {}", folder.display());
@@ -93,11 +95,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         compared,
         folder,
     };
-    if args.json {
-        output::json(&report)?;
-    } else {
-        output::part(describe(&report))?;
-    }
+    let written = if args.json { output::json(&report) } else { output::part(describe(&report)) };
+    output::read_or_not(written)?;
     match report.first_difference {
         None => Ok(()),
         Some(difference) => Err(anyhow::anyhow!("the resumed run is not the same run: {difference}")),
@@ -105,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Both runs inside `folder`; whether the second was killed while it ran, and what the comparison found.
-fn verify(run: &Run, args: &Args, folder: &Path) -> anyhow::Result<(bool, Compared)> {
+fn verify(run: &Run, args: &Args, folder: &Path, stop: &StopFlag) -> anyhow::Result<(bool, Compared)> {
     let (n, end) = (args.steps, args.steps + args.more);
     let (straight, resumed) = (folder.join("straight"), folder.join("resumed"));
     let steps = run.train().steps.max(end);
@@ -120,17 +119,18 @@ fn verify(run: &Run, args: &Args, folder: &Path) -> anyhow::Result<(bool, Compar
         ])
     };
     let to_end = settings(&straight, end, 0)?;
-    let towards_end = settings(&resumed, steps, n)?;
+    // Far enough not to end before it is killed, and not for ever if nobody is left to kill it.
+    let past_end = settings(&resumed, steps.min(10 * end), n)?;
     let from_n = settings(&resumed, end, n)?;
 
     tracing::info!("training {end} steps in one go");
-    process::train(&to_end, &folder.join("straight"), None)?;
+    process::train(&to_end, &folder.join("straight"), None, stop)?;
     tracing::info!("training again, to be killed after step {n}");
     let checkpoint = layout::folder(&resumed, n);
-    let killed =
-        process::kill_after(&towards_end, &folder.join("killed"), &checkpoint.join(layout::MANIFEST))?;
+    let sealed = checkpoint.join(layout::MANIFEST);
+    let killed = process::kill_after(&past_end, &folder.join("killed"), &sealed, stop)?;
     tracing::info!("resuming from {}", checkpoint.display());
-    process::train(&from_n, &folder.join("resumed"), Some(&checkpoint))?;
+    process::train(&from_n, &folder.join("resumed"), Some(&checkpoint), stop)?;
     Ok((killed, compare::runs(&straight, &resumed, end)?))
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::run::config::Run;
-use crate::run::exit::user;
+use crate::run::exit::{Interrupted, user};
+use crate::training::signals::StopFlag;
 
 /// How often a running process is looked at.
 const POLL: Duration = Duration::from_millis(2);
@@ -20,21 +21,25 @@ const TAIL: usize = 12;
 /// (`.toml`, `.log`).
 ///
 /// # Errors
-/// A process that fails, with the end of its log.
-pub(super) fn train(run: &Run, files: &Path, resume: Option<&Path>) -> anyhow::Result<()> {
+/// A process that fails, with the end of its log; [`Interrupted`] if `stop` was raised meanwhile.
+pub(super) fn train(run: &Run, files: &Path, resume: Option<&Path>, stop: &StopFlag) -> anyhow::Result<()> {
     let mut process = Process::start(run, files, resume)?;
-    let status = process.0.wait().context("cannot wait for the training process")?;
-    succeeded(status, files)
+    loop {
+        if let Some(status) = process.ended(stop)? {
+            return succeeded(status, files);
+        }
+        sleep(POLL);
+    }
 }
 
 /// Trains until `file` is there, and kills the process that moment; `false` if it had already ended.
 ///
 /// # Errors
-/// A process that fails before that.
-pub(super) fn kill_after(run: &Run, files: &Path, file: &Path) -> anyhow::Result<bool> {
+/// A process that fails before that; [`Interrupted`] if `stop` was raised meanwhile.
+pub(super) fn kill_after(run: &Run, files: &Path, file: &Path, stop: &StopFlag) -> anyhow::Result<bool> {
     let mut process = Process::start(run, files, None)?;
     loop {
-        let ended = process.0.try_wait().context("cannot watch the training process")?;
+        let ended = process.ended(stop)?;
         if file.is_file() {
             drop(process);
             return Ok(ended.is_none());
@@ -63,6 +68,14 @@ impl Process {
             command.arg("--resume").arg(checkpoint);
         }
         command.spawn().map(Self).context("cannot start the training process")
+    }
+
+    /// How the process ended, if it did.
+    fn ended(&mut self, stop: &StopFlag) -> anyhow::Result<Option<ExitStatus>> {
+        if let Some(signal) = stop.raised() {
+            return Err(Interrupted { signal, advice: "nothing was compared" }.into());
+        }
+        self.0.try_wait().context("cannot watch the training process")
     }
 }
 

@@ -186,8 +186,8 @@ pub const KEYS: &[Key] = &[
 
     key("schedule", "kind", Choice(&["cosine", "wsd"]), Of("\"cosine\""), "How the learning rate falls: along a cosine, or held and then linearly (warmup, stable, decay)."),
     key("schedule", "warmup", Count(0), Of("100"), "Steps of linear warm-up."),
-    key("schedule", "final_ratio", Unit, Of("0.1"), "Learning rate of the last step, as a share of the peak."),
-    key("schedule", "decay_steps", Count(0), Of("0"), "Steps of the decay at the end (wsd only)."),
+    key("schedule", "final_ratio", Unit, Of("0.1"), "Learning rate of the last step, as a share of the peak. Without effect where nothing decays: wsd with `decay_steps = 0`."),
+    key("schedule", "decay_steps", Count(0), Of("0"), "Steps of the decay at the end (wsd only); 0: none, the rate stays at its peak."),
 
     key("eval", "every", Count(0), Of("0"), "Steps between evaluations; 0 = never. Otherwise there is one at the end, too."),
     key("eval", "batches", Count(0), Of("0"), "Batches of an evaluation; 0 = all validation shards once."),

@@ -120,7 +120,7 @@ pub fn train(settings: &Settings, resume: &Resume, stop: &StopFlag) -> anyhow::R
     while trainer.step_count() < settings.train.steps {
         if let Some(signal) = stop.raised() {
             trainer.save(&settings.run_dir)?;
-            return Err(Interrupted(signal).into());
+            return Err(Interrupted { signal, advice: "go on with --resume auto" }.into());
         }
         let mut record = trainer.train_step()?;
         seconds += record.seconds;

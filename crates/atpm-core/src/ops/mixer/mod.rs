@@ -97,9 +97,9 @@ pub struct Inputs<'a> {
 pub struct Outputs {
     /// `[B,T,H·D]`.
     pub y: Tensor,
-    /// The state after the last token, `[B,H,S,D]`.
+    /// The state after the last token, `[B,H,S,D]`; without tokens, the one before them.
     pub state: Tensor,
-    /// Mean `‖d‖` over the tokens, `[B,H]`: how far transport stretches the write address (telemetry).
+    /// Mean `‖d‖` over the tokens, `[B,H]`: how far transport stretches the write address (telemetry). 0 without tokens.
     pub address_norm: Tensor,
 }
 
@@ -124,7 +124,8 @@ pub struct Gradients {
 /// Runs the mixer over a block of rows. `save` keeps what [`backward`] needs.
 ///
 /// # Errors
-/// Shapes or dtypes that do not fit, a device without an implementation.
+/// Shapes or dtypes that do not fit, a device without an implementation; on CUDA rows without tokens, and sizes that
+/// the kernels do not take.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, save: bool) -> Result<(Outputs, Option<Saved>)> {
     let sizes = check(shape, inputs)?;
     if let Some(stream) = stream_of(inputs.x)? {

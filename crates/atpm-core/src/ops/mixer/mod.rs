@@ -8,11 +8,14 @@
 //! |---|---|
 //! | source | `s = s_raw/√(Σs_raw² + ε)`; `q0` likewise when `query_norm` |
 //! | proposal | `z = (A_K·RMS0(k)) ⊙ (A_V·RMS0(v))`, `c = C z/√R`, `b = c/√(1+‖c‖²)` |
-//! | transport | `τ = b − (sᵀb)s`, `d = s + ρτ`, hence `sᵀd = 1` |
+//! | transport | `τ = b − (sᵀb)s`, `d = s + ρτ`, hence `sᵀd = 1` where `ε` does not show |
 //! | decay | `Ē = αE₋`; at a document's first token `α = 0` |
 //! | compare | `r = e − Ēᵀs`, `e = [k; v]` |
 //! | rewrite | `E = Ē + d(Ωr)ᵀ`, `Ω = β_K` on the first `K` columns, `β_V` on the rest |
 //! | recall | `a = d/‖d‖`, `q = q0 + λ(1 − q0ᵀa)a`, `y = Eᵀq`: read after write |
+//!
+//! A source of zeros that is not transported (`ρb = 0`) has `d = 0`, hence no direction. There `a = 0` with gradient 0:
+//! nothing is written, and the query stays `q0`, as with `λ = 0`. So it is wherever `‖d‖²` rounds to zero.
 //!
 //! Chunks of 64 tokens are done at once (WY form, see [`forward`]'s kernel in `cpu/chunk.rs`), from
 //! the projections to `y` without any `[B,T,H,·]` intermediate. Saved for backward: the state at each

@@ -220,6 +220,38 @@ fn an_earlier_document_leaves_no_trace() -> Result<()> {
     Ok(())
 }
 
+/// Zeros in place of the sources of every seventh token, in turn: to be transported; not to be, for want of a strength
+/// (ρ = 0); and for want of a proposal (k = 0). The last two have no write address.
+fn with_zero_sources(mut case: Case) -> Result<Case> {
+    let Shape { heads, address, key, .. } = case.shape;
+    let (tokens, width) = (case.segments.tokens(), case.shape.channels());
+    let is_one = |token: usize, kind: usize| token.is_multiple_of(7) && token / 7 % 3 == kind;
+    let kept = |(token, channel): (usize, usize)| match channel.checked_sub(address) {
+        Some(source) if source < address => !token.is_multiple_of(7),
+        Some(content) if content < address + key => !is_one(token, 2),
+        _ => true,
+    };
+    let places = (0..case.x.elem_count()).map(|at| (at / (heads * width) % tokens, at % width));
+    let kept: Vec<f64> = places.map(|place| f64::from(u8::from(kept(place)))).collect();
+    let kept = Tensor::from_vec(kept, case.x.shape(), case.x.device())?.to_dtype(case.x.dtype())?;
+    case.x = (&case.x * kept)?;
+    case.set_control(3, |_, token| if is_one(token, 1) { 0.0 } else { 0.1 + 0.01 * (token % 80) as f64 })?;
+    Ok(case)
+}
+
+// Without a write address there is no unit vector along it, and nothing is divided by its length.
+#[test]
+fn a_source_of_zeros_has_no_direction() -> Result<()> {
+    let case = || with_zero_sources(Case::random(25, SMALL, Segments::continuous(2, 70), DType::F64)?);
+    assert_f32_close_to_sequential_f64("zero sources", &case()?)?;
+    for ((name, got), (_, want)) in case()?.chunked_values()?.into_iter().zip(case()?.sequential_values()?) {
+        assert_close(name, &got, &want, 1e-10);
+    }
+    let mut blind = case()?;
+    blind.set_control(4, |_, _| 0.0)?;
+    assert_f32_close_to_sequential_f64("zero sources, λ = 0", &blind)
+}
+
 // A NaN in a gate reaches the output, where the trainer looks for it.
 #[test]
 fn a_nan_is_not_swallowed() -> Result<()> {

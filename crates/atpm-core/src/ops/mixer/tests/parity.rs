@@ -4,7 +4,7 @@ use super::{Case, SMALL, forward, is_gradient, reference};
 use crate::ops::mixer::{Inputs, Outputs, Shape};
 use crate::testing::{
     assert_close, assert_matches_finite_differences, assert_same_bits, assert_same_on_any_thread_count,
-    gradient_tolerance, value_tolerance,
+    gradient_tolerance, layouts, value_tolerance,
 };
 use crate::{Result, Segments};
 use candle_core::{D, DType, Tensor};
@@ -91,6 +91,21 @@ fn gradients_equal_finite_differences() -> Result<()> {
     check(2, &case.x, &|x| loss(&Inputs { x, ..case.inputs() }));
     check(3, &case.controls, &|controls| loss(&Inputs { controls, ..case.inputs() }));
     check(4, &case.state, &|state| loss(&Inputs { state: Some(state), ..case.inputs() }));
+    Ok(())
+}
+
+// B4: any layout gives what the contiguous one gives.
+#[test]
+fn layouts_do_not_matter() -> Result<()> {
+    let segments = Segments::from_starts(70, vec![vec![], vec![33]])?;
+    let case = Case::random(10, SMALL, segments, DType::F32)?;
+    let want = case.chunked_values()?;
+    for (index, (layout, _)) in layouts(&case.x)?.into_iter().enumerate() {
+        let moved = case.map(|tensor| Ok(layouts(tensor)?.swap_remove(index).1))?;
+        for ((name, got), (_, want)) in moved.chunked_values()?.into_iter().zip(&want) {
+            assert_same_bits(&format!("{name}, {layout}"), &got, want);
+        }
+    }
     Ok(())
 }
 

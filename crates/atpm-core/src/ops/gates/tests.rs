@@ -159,7 +159,7 @@ fn extreme_gates_stay_finite() -> Result<()> {
 // Near saturation the slope is small, but right: it is all that leads a controller back.
 #[test]
 fn saturated_controllers_keep_their_digits() -> Result<()> {
-    for u in [-20.0, -16.0, -12.0, 12.0, 16.0, 20.0] {
+    for u in [-20.0f64, -16.0, -12.0, 12.0, 16.0, 20.0] {
         let mut case = Case::new((1, 1, 1), Pins::default(), DType::F32)?;
         case.inputs[0] = Tensor::full(u as f32, (1, 1, 5, 1), &Device::Cpu)?;
         case.inputs[3] = case.inputs[3].zeros_like()?;

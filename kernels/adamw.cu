@@ -1,4 +1,5 @@
-// AdamW over all parameters in one launch, and the gradient norm and clipping factor before it.
+// AdamW over all parameters in one launch, and the squares of the gradient norm before it; from their sum the host makes
+// the clipping factor.
 //
 // For update number t, with g the gradient times the clipping factor, η the learning rate and λ the weight decay:
 //
@@ -7,8 +8,8 @@
 //
 // Parameters, moments and gradients are f32; a bf16 copy of the parameter is written where one is kept. Constants
 // come from the host, made in f64. `parts` lists pieces of at most PART_ELEMENTS of the tensors, one a block. The norm is
-// summed in f64: threads, warps, then parts in order, so it is the same on every run.
-// Launch: adamw_update and squared_norm one block of 256 threads a part; clipping_factor one block of 256 threads.
+// summed in f64: threads, warps, and on the host parts in order, so it is the same on every run.
+// Launch: one block of 256 threads a part.
 #include "common/device.cuh"
 
 namespace adamw {
@@ -78,17 +79,4 @@ extern "C" __global__ void __launch_bounds__(adamw::THREADS)
   });
   sum = block_sum<adamw::THREADS>(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
-}
-
-// norm = √Σ sums, and the factor that clips it to `most`: min(1, most/norm). A norm that is no number gives a
-// factor that is none, for the host to see. `most` infinite: no clipping.
-extern "C" __global__ void __launch_bounds__(adamw::THREADS)
-    clipping_factor(const double *sums, int64_t parts, double most, double *norm, float *factor) {
-  __shared__ double scratch[adamw::THREADS / LANES];
-  double sum = 0.0;
-  for (int64_t part = threadIdx.x; part < parts; part += adamw::THREADS) sum += sums[part];
-  sum = block_sum<adamw::THREADS>(sum, scratch);
-  if (threadIdx.x != 0) return;
-  *norm = sqrt(sum);
-  *factor = *norm <= most ? 1.0f : static_cast<float>(most / *norm);
 }

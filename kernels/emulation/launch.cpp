@@ -76,7 +76,6 @@ const std::map<std::string, Kernel> &emulation::kernels() {
   static const std::map<std::string, Kernel> all = {
       KERNEL(adamw_update),
       KERNEL(squared_norm),
-      KERNEL(clipping_factor),
       KERNEL(cast_f32_to_bf16),
       KERNEL(cast_bf16_to_f32),
       KERNEL(cross_entropy_loss),

@@ -3,7 +3,7 @@
 //   s = s_raw/√(Σ s_raw² + ε)                               source address; q0 likewise with query_norm
 //   z = (A_K k̂) ⊙ (A_V v̂),  c = C z/√R,  b = c/√(1+‖c‖²)    proposal, inside the unit ball
 //   τ = b − (sᵀb)s,  d = s + ρτ                             transport; sᵀd = 1
-//   a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction
+//   a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction; a = 0 where ‖d‖ = 0
 //
 // k̂, v̂ are the entity's blocks over their RMS. The three products with A_K, A_V and C are tile products;
 // everything else is done row by row, a warp to a row, in f32.
@@ -79,8 +79,10 @@ __device__ __forceinline__ void normalize_backward(const WarpRow &out, WarpRow &
 struct Scales {
   float soft;     // 1/√(1+‖c‖²)
   float along;    // sᵀb
-  float anchor;   // 1/‖d‖
+  float anchor;   // 1/‖d‖; 0 where ‖d‖ = 0, which makes a and all its gradients 0
   float overlap;  // q0ᵀa
+
+  __device__ __forceinline__ float norm() const { return anchor == 0.0f ? 0.0f : 1.0f / anchor; }
 };
 
 // From c (in `b`), s and q0 to b, d and q.
@@ -93,7 +95,8 @@ __device__ __forceinline__ Scales transport(const WarpRow &s, WarpRow &b, const 
   d = s;
   add_scaled(d, rho, b);
   add_scaled(d, -rho * scales.along, s);
-  scales.anchor = 1.0f / sqrtf(dot(d, d));
+  const float norm = sqrtf(dot(d, d));
+  scales.anchor = norm == 0.0f ? 0.0f : 1.0f / norm;
   scales.overlap = dot(query, d) * scales.anchor;
   q = query;
   add_scaled(q, lambda * (1.0f - scales.overlap) * scales.anchor, d);
@@ -247,7 +250,7 @@ __device__ __forceinline__ void addresses(const T *x, const float *controls, Tra
       b.load(shared.c + row * Proposal<T>::c_pitch(address), address);
       const float rho = controls[control_at(sizes, chunk, row, 3)];
       const float lambda = controls[control_at(sizes, chunk, row, 4)];
-      norm_sum += 1.0f / transport(s, b, query, rho, lambda, d, q).anchor;
+      norm_sum += transport(s, b, query, rho, lambda, d, q).norm();
     } else {
       s.clear();
       d = q = s;

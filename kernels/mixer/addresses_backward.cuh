@@ -126,7 +126,7 @@ __device__ __forceinline__ void rows_backward(const Proposal<T> &shared, const T
 }
 
 // k̂ or v̂'s share of the gradients: dA += dzᵀ x̂, and dx of the block from dz A and the direct gradient.
-// `dz` is in `shared.z`. Leaves the row sums it needs in shared.c, whose dc is used up.
+// `dz` is in `shared.z`.
 template <class T>
 __device__ __forceinline__ void block_backward(const Proposal<T> &shared, T *panel_tile, const T *x, const Sizes &sizes,
                                                const Chunk &chunk, const float *weight, const float *scale, int first,

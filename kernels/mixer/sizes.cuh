@@ -28,8 +28,8 @@ struct Sizes {
   __host__ __device__ constexpr int slices(int width = TILE) const {
     return (key + width - 1) / width + (value + width - 1) / width;
   }
-  // The widest slice of the scans, whose S rows of state must fit in shared memory; 32 and 16 give the same bits from
-  // more blocks, for calls with few rows and heads.
+  // The widest slice of the scans, whose S rows of state must fit in shared memory. Half and a quarter of it, down to 16,
+  // give the same bits from more blocks; the launcher takes them for calls with few rows and heads.
   __host__ __device__ constexpr int most_scan_width() const { return address > 192 ? TILE / 2 : TILE; }
   __host__ __device__ constexpr int64_t states() const { return static_cast<int64_t>(batch) * heads; }
   __host__ __device__ constexpr int64_t all_chunks() const { return states() * chunks(); }

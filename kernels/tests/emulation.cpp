@@ -11,12 +11,12 @@ constexpr int REPORTED = 3;  // the exit code of a reported fault
 
 // The exit code of a child process that runs the kernel on one block of 64 threads.
 template <class Kernel>
-int outcome(Kernel &&kernel) {
+int outcome(Kernel &&kernel, size_t shared_bytes = 256) {
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
     if (std::freopen("/dev/null", "w", stderr) == nullptr) std::_Exit(1);
-    emulation::launch(dim3(2), dim3(64), 256, kernel);
+    emulation::launch(dim3(2), dim3(64), shared_bytes, kernel);
     std::_Exit(0);
   }
   int status = 0;
@@ -63,6 +63,27 @@ void test_faults() {
                 "a matrix row that is not aligned");
   check::expect(outcome([] { copy_async(shared_memory() + blockDim.x / 16, shared_memory(), true); }) == REPORTED,
                 "an asynchronous copy that is not aligned");
+}
+
+// A launch with less shared memory than the kernel uses is the launcher's mistake, which no pointer check would see.
+void test_shared_memory() {
+#ifdef __SANITIZE_ADDRESS__
+  constexpr int noticed = 1;  // by AddressSanitizer, at the write
+#else
+  constexpr int noticed = REPORTED;
+#endif
+  auto uses = [](size_t bytes) {
+    return [bytes] {
+      for (size_t i = threadIdx.x; i < bytes; i += 64) shared_memory()[i] = 1;
+    };
+  };
+  for (size_t bytes : {size_t{1}, size_t{255}, size_t{256}, MOST_SHARED_BYTES}) {
+    const std::string name = std::to_string(bytes) + " bytes of shared memory, used up";
+    check::expect(outcome(uses(bytes), bytes) == 0, name);
+    check::expect(outcome(uses(bytes + 1), bytes) == noticed, name + " and one more");
+  }
+  check::expect(outcome(uses(MOST_SHARED_BYTES), 0) == noticed, "shared memory that was not asked for");
+  check::expect(outcome(uses(9216), 4608) == noticed, "half a tile for a tile");
 }
 
 void test_shuffles() {
@@ -167,6 +188,7 @@ void test_rounding() {
 
 int main() {
   test_faults();
+  test_shared_memory();
   test_shuffles();
   test_order();
   test_copies();

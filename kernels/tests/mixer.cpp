@@ -192,6 +192,29 @@ void test_repeated_addresses() {
     }
 }
 
+// Sources of zeros: transported; not transported, for want of a strength or of a proposal, so that d = 0. One so small
+// that ‖d‖² rounds to zero in f32 is like one of zeros.
+template <class T>
+void test_zero_sources() {
+  const reference::Sizes sizes = {2, 70, 1, 16, 16, 16, 4, true};
+  Case one = random_case<T>(sizes, 19, 0.0), tiny = one;
+  for (int i = 0; i < sizes.batch * sizes.tokens / 7; ++i) {
+    const int source = 7 * i * sizes.channels() + sizes.address, key = source + sizes.address;
+    for (Case *each : {&one, &tiny}) {
+      double *read = each->inputs.x.data();
+      std::fill(read + source, read + key, each == &tiny && i % 3 == 1 ? check::rounded<T>(1e-30) : 0.0);
+      if (i % 3 == 1) each->inputs.controls[7 * i * 5 + 3] = 0.0;
+      if (i % 3 == 2) std::fill(read + key, read + key + sizes.key, 0.0);
+    }
+  }
+  const Results wanted = want(one);
+  for (const Case *each : {&one, &tiny}) {
+    const std::string name = std::string(check::type_name<T>()) + (each == &one ? " zero sources" : " tiny sources");
+    mixer_test::compare(name, sizes, mixer_test::run<T>(sizes, each->inputs, each->dy, each->dfinal), wanted,
+                        mixer_test::tolerances<T>());
+  }
+}
+
 // Past 65,536 tokens, the last ones from the state at the beginning of their chunk.
 void test_long() {
   const reference::Sizes sizes = {1, 65637, 1, 16, 16, 16, 4, true};
@@ -291,6 +314,8 @@ int main(int argc, char **argv) {
   test_decays<bf16>();
   test_repeated_addresses<float>();
   test_repeated_addresses<bf16>();
+  test_zero_sources<float>();
+  test_zero_sources<bf16>();
   test_long();
   test_same_bits<float>();
   test_same_bits<bf16>();

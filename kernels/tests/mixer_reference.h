@@ -153,7 +153,8 @@ class Head {
     token.along = dot(token.s.data(), token.b.data(), S);
     for (int i = 0; i < S; ++i) token.d.push_back(token.s[i] + control(t, 3) * (token.b[i] - token.along * token.s[i]));
     token.norm = std::sqrt(dot(token.d.data(), token.d.data(), S));
-    for (int i = 0; i < S; ++i) token.a.push_back(token.d[i] / token.norm);
+    // What has no length has no direction: a = 0 with gradient 0.
+    for (int i = 0; i < S; ++i) token.a.push_back(token.norm == 0.0 ? 0.0 : token.d[i] / token.norm);
     token.overlap = dot(token.q0.data(), token.a.data(), S);
     for (int i = 0; i < S; ++i) token.q.push_back(token.q0[i] + control(t, 4) * (1.0 - token.overlap) * token.a[i]);
     return token;
@@ -174,7 +175,7 @@ class Head {
     }
     // a = d/‖d‖
     const double a_da = dot(token.a.data(), da.data(), S);
-    for (int i = 0; i < S; ++i) dd[i] += (da[i] - token.a[i] * a_da) / token.norm;
+    for (int i = 0; i < S; ++i) dd[i] += token.norm == 0.0 ? 0.0 : (da[i] - token.a[i] * a_da) / token.norm;
     // d = s + ρ(b − along·s)
     double drho = 0.0, dalong = 0.0;
     for (int i = 0; i < S; ++i) {

@@ -167,12 +167,7 @@ pub(crate) fn update<T: Writable>(
     tensor: &Tensor,
     body: impl FnOnce(&mut [T]) -> Result<()>,
 ) -> Result<()> {
-    if !tensor.is_contiguous() {
-        return Err(Error::Argument {
-            op,
-            problem: "a tensor that is written in place must be contiguous".into(),
-        });
-    }
+    expect_contiguous(op, tensor)?;
     let outcome = RefCell::new(Ok(()));
     let body = RefCell::new(Some(body));
     tensor.inplace_op1(&Update { op, body: &body, outcome: &outcome, element: std::marker::PhantomData })?;
@@ -238,6 +233,14 @@ pub(crate) fn expect_shape(
         got: tensor.dims().to_vec(),
         expected: format!("{letters} = {expected:?}"),
     })
+}
+
+/// Refuses a tensor that is to be written in place and is not contiguous.
+pub(crate) fn expect_contiguous(op: &'static str, tensor: &Tensor) -> Result<()> {
+    if tensor.is_contiguous() {
+        return Ok(());
+    }
+    Err(Error::Argument { op, problem: "a tensor that is written in place must be contiguous".into() })
 }
 
 /// The element types of CPU tensors that are written in place.

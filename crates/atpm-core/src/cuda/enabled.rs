@@ -229,11 +229,12 @@ impl Stream {
         _types: &[&str],
     ) -> Result<()> {
         let action = || format!("launching {}", kernel.name);
+        let stream = self.device.cuda_stream();
+        // Before the function is looked for: its module and its attribute are the context's of the calling thread.
+        stream.context().bind_to_thread().map_err(|error| failure(action(), error))?;
         let function = self.function(kernel, shared_bytes)?;
         let mut arguments: Vec<*mut c_void> =
             slots.iter().map(|slot| slot.as_ptr().cast_mut().cast()).collect();
-        let stream = self.device.cuda_stream();
-        stream.context().bind_to_thread().map_err(|error| failure(action(), error))?;
         // SAFETY: the function and the stream are of this device's context. The driver copies each argument out of
         // its slot, which is as large as the largest, before it returns. What the kernel reads and writes is
         // memory of the device alone, in buffers that are freed on the same stream, hence after it.

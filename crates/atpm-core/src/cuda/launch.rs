@@ -6,6 +6,7 @@ use candle_core::{DType, Tensor};
 use half::bf16;
 
 use super::backend::{Buffer, Stored, Stream};
+use crate::elements::expect_contiguous;
 use crate::{Error, Result};
 
 /// A kernel: the file in `kernels/` that holds it, without `.cu`, and its name there.
@@ -83,7 +84,8 @@ impl Number for u32 {
     const READ: &'static str = "const u32*";
     const WRITTEN: &'static str = "u32*";
 }
-/// What activations are stored in: f32 or bf16. Parameters, their gradients, controls and states are f32 with both.
+/// What activations are stored in, with them the convolution's states and the mixer's saved ones: f32 or bf16.
+/// Parameters, their gradients, controls, and the mixer's first and last state are f32 with both.
 pub(crate) trait Activation: Number + Stored {
     /// What goes with f32, or what goes with bf16.
     fn choose<R>(f32: R, bf16: R) -> R;
@@ -256,10 +258,7 @@ impl Stream {
 
     /// A tensor to be written where it lies.
     pub(crate) fn in_place<T: Activation>(&self, op: &'static str, tensor: &Tensor) -> Result<Buffer<T>> {
-        if !tensor.is_contiguous() {
-            let problem = "a tensor that is written in place must be contiguous".into();
-            return Err(Error::Argument { op, problem });
-        }
+        expect_contiguous(op, tensor)?;
         Ok(self.read(op, tensor)?.written_to(tensor))
     }
 

@@ -106,6 +106,17 @@ fn mixer_launches() -> Result<()> {
     Ok(())
 }
 
+// Rows and heads decide how wide the scans' slices are: 32 columns, and 64.
+#[test]
+fn wider_slices_with_more_rows() -> Result<()> {
+    let shape = Shape { heads: 2, address: 16, key: 24, value: 72, rank: 4, query_norm: true };
+    for batch in [10, 17] {
+        let case = Case::random(shape, Segments::continuous(batch, 5))?;
+        assert_same_as_cpu(&format!("mixer, {batch} rows"), &KERNELS, || case.values());
+    }
+    Ok(())
+}
+
 #[test]
 fn sums_of_transport_gradients_are_added_to() -> Result<()> {
     let shape = Shape { heads: 1, address: 16, key: 8, value: 8, rank: 4, query_norm: true };

@@ -35,7 +35,8 @@ pub struct Past {
     pub keys: Tensor,
     /// Values `[B,L,C]`.
     pub values: Tensor,
-    /// The first token of the `L` that a row's open document still sees, `[B]`; of any dtype that holds it.
+    /// The first token of the `L` that a row's open document still sees, `[B]`, `L` where it sees none of them; of any
+    /// dtype that holds it.
     pub first: Tensor,
 }
 
@@ -53,7 +54,8 @@ pub struct Saved {
 /// `y [B,T,C]` of `qkv [B,T,3C]` for `heads` heads, behind `past`; and what backward needs.
 ///
 /// # Errors
-/// Shapes or dtypes that do not fit, a head of an odd number of channels, a device without an implementation.
+/// Shapes or dtypes that do not fit, a head of an odd number of channels, a first token of the past that is none of its
+/// places, a device without an implementation.
 pub fn forward(
     qkv: &Tensor,
     heads: usize,
@@ -183,6 +185,20 @@ fn check(qkv: &Tensor, heads: usize, past: Option<&Past>, segments: &Segments) -
             expect_shape(OP, name, part, &[batch, length, heads * width], "[B,L,C]")?;
         }
         expect_shape(OP, "past.first", &past.first, &[batch], "[B]")?;
+        check_first(past, length)?;
     }
     Ok(Sizes { batch, tokens, past: length, heads, width })
+}
+
+/// Refuses a first token that is no place of the past, nor the one after it: it may come out of a damaged file.
+fn check_first(past: &Past, length: usize) -> Result<()> {
+    let first = past.first.to_dtype(DType::F64)?.to_vec1::<f64>()?;
+    let is_place = |&first: &f64| first.fract() == 0.0 && (0.0..=length as f64).contains(&first);
+    match first.iter().position(|first| !is_place(first)) {
+        None => Ok(()),
+        Some(row) => {
+            let problem = format!("`past.first` of row {row} is {}, not from 0 to {length}", first[row]);
+            Err(Error::Argument { op: OP, problem })
+        }
+    }
 }

@@ -113,8 +113,9 @@ fn backward_rows<T: Real>(inputs: &Inputs<'_, T>, dcontrols: &[T], dlogits: &mut
             let reads = dstrengths.iter().zip(&logits[row.clone()]).zip(&inputs.bias[row.clone()]);
             let writes = dlogits[row.clone()].iter_mut().zip(&mut dbias[row]);
             for (((&dstrength, &logit), &bias), (dlogit, dbias)) in reads.zip(writes) {
-                let strength = sigmoid(logit + bias);
-                let dx = strength * (T::one() - strength) * dstrength;
+                let u = logit + bias;
+                // 1 − σ(u) is σ(−u), which keeps its digits where σ(u) is near 1.
+                let dx = sigmoid(u) * sigmoid(-u) * dstrength;
                 *dlogit = *dlogit + dx;
                 *dbias = *dbias + dx;
             }

@@ -11,6 +11,7 @@
 //! dx   = dbias    = σ(1 − σ)·dσ
 //! ```
 //!
+//! `1 − σ` is computed as `sigmoid(−x − bias)`, which keeps its digits where `σ` is near 1.
 //! The bound keeps `log α` finite for every `A_log` and logit; where it holds, the gradient is 0. A
 //! pinned controller is a constant without gradient; a tied `β_V` passes its gradient to `β_K`.
 //! Saved for backward: nothing but the inputs.

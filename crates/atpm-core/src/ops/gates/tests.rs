@@ -156,6 +156,27 @@ fn extreme_gates_stay_finite() -> Result<()> {
     Ok(())
 }
 
+// Near saturation the slope is small, but right: it is all that leads a controller back.
+#[test]
+fn saturated_controllers_keep_their_digits() -> Result<()> {
+    for u in [-20.0f64, -16.0, -12.0, 12.0, 16.0, 20.0] {
+        let mut case = Case::new((1, 1, 1), Pins::default(), DType::F32)?;
+        case.inputs[0] = Tensor::full(u as f32, (1, 1, 5, 1), &Device::Cpu)?;
+        case.inputs[3] = case.inputs[3].zeros_like()?;
+        let got = case.run()?;
+        let dcontrols = case.dcontrols.flatten_all()?.to_vec1::<f32>()?;
+        let (sigma, rest) = (1.0 / (1.0 + (-u).exp()), 1.0 / (1.0 + u.exp()));
+        for index in 1..5 {
+            let at = |tensor: &Tensor| tensor.flatten_all()?.get(index)?.to_scalar::<f32>().map(f64::from);
+            let (value, gradient) = (at(&got[0])?, at(&got[1])?);
+            let want = sigma * rest * f64::from(dcontrols[index]);
+            assert!((value / sigma - 1.0).abs() < 1e-6, "u = {u}: {value}, expected {sigma}");
+            assert!((gradient / want - 1.0).abs() < 1e-6, "u = {u}: slope {gradient}, expected {want}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_nan_logit_is_not_hidden_by_the_bound() -> Result<()> {
     let case = Case::new((1, 1, 1), Pins::default(), DType::F32)?;

@@ -50,6 +50,19 @@ fn gradients_equal_finite_differences() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn no_rows_are_legal() -> Result<()> {
+    for dtype in [DType::F32, DType::F64] {
+        let (x, weight, dy) = inputs(0, 5, 3, dtype)?;
+        assert_eq!(forward(&x, &weight, F32)?.dims(), [0, 3]);
+        assert_eq!(backward_input(&weight, &dy, F32)?.dims(), [0, 5]);
+        let dweight = weight.copy()?;
+        backward_weight(&x, &dy, &dweight, F32)?;
+        assert_same_bits("dW", &dweight, &weight);
+    }
+    Ok(())
+}
+
 // B4: any layout gives what the contiguous one gives.
 #[test]
 fn layouts_do_not_matter() -> Result<()> {

@@ -4,8 +4,8 @@ use candle_core::{DType, Tensor, Var};
 
 use super::{State, backward, forward, last_state, reference};
 use crate::testing::{
-    Random, assert_close, assert_matches_finite_differences, assert_same_on_any_thread_count, autograd,
-    gradient_tolerance, value_tolerance,
+    Random, assert_close, assert_matches_finite_differences, assert_same_bits,
+    assert_same_on_any_thread_count, autograd, gradient_tolerance, layouts, value_tolerance,
 };
 use crate::{Result, Segments};
 
@@ -21,9 +21,9 @@ impl Case {
     fn new(batch: usize, tokens: usize, width: usize, dtype: DType) -> Result<Self> {
         let mut random = Random::new((batch + tokens) as u64);
         let starts = |row: usize| match row % 3 {
-            0 => vec![0],
-            1 => vec![],
-            _ => vec![tokens / 2],
+            0 if tokens > 0 => vec![0],
+            2 if tokens > 0 => vec![tokens / 2],
+            _ => vec![],
         };
         Ok(Self {
             x: random.normal((batch, tokens, 4 * width), dtype)?,
@@ -111,6 +111,34 @@ fn parameter_gradients_are_added() -> Result<()> {
     backward(&saved, &case.weight, &case.dh, &case.segments, &dweight, &dbias)?;
     assert_close("dweight", &dweight, &(&case.weight + &got[2])?, 1e-14);
     assert_close("dbias", &dbias, &(&case.bias + &got[3])?, 1e-14);
+    Ok(())
+}
+
+#[test]
+fn no_rows_and_no_tokens_are_legal() -> Result<()> {
+    for (batch, tokens) in [(0, 3), (2, 0)] {
+        let case = Case::new(batch, tokens, 5, DType::F32)?;
+        let got = case.run()?;
+        assert_eq!((got[0].dims(), got[1].dims()), (case.dh.dims(), case.x.dims()));
+        assert_same_bits("dweight", &got[2], &case.weight.zeros_like()?);
+        assert_same_bits("dbias", &got[3], &case.bias.zeros_like()?);
+    }
+    Ok(())
+}
+
+// B4: any layout gives what the contiguous one gives.
+#[test]
+fn layouts_do_not_matter() -> Result<()> {
+    let case = Case::new(4, 5, 6, DType::F32)?;
+    let want = case.run()?;
+    let weights = layouts(&case.weight)?.into_iter().zip(layouts(&case.bias)?);
+    let moved = layouts(&case.x)?.into_iter().zip(layouts(&case.dh)?).zip(weights);
+    for (((layout, x), (_, dh)), ((_, weight), (_, bias))) in moved {
+        let case = Case { x, weight, bias, dh, segments: case.segments.clone() };
+        for (got, want) in case.run()?.iter().zip(&want) {
+            assert_same_bits(layout, got, want);
+        }
+    }
     Ok(())
 }
 

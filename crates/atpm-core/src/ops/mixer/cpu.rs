@@ -235,6 +235,9 @@ fn head_bands<'a, T>(buffer: &'a mut [T], sizes: &Sizes, width: usize) -> Vec<Ba
 }
 
 pub(super) fn forward<T: Real>(sizes: &Sizes, inputs: &Inputs<'_, T>, outputs: &mut Outputs<'_, T>) {
+    if sizes.tokens == 0 {
+        return forward_nothing(inputs, outputs);
+    }
     let (state, saved) = (sizes.state(), sizes.chunks() * sizes.state());
     let mut chunk_states: Vec<&mut [T]> = outputs.chunk_states.chunks_mut(saved.max(1)).collect();
     chunk_states.resize_with(sizes.batch * sizes.heads, Default::default);
@@ -251,6 +254,15 @@ pub(super) fn forward<T: Real>(sizes: &Sizes, inputs: &Inputs<'_, T>, outputs: &
                 *address_norm = T::of(norms / sizes.tokens as f64);
             },
         );
+}
+
+/// Rows without tokens: there is no band of `y` to walk along, and the state goes through as it is.
+fn forward_nothing<T: Real>(inputs: &Inputs<'_, T>, outputs: &mut Outputs<'_, T>) {
+    match inputs.state {
+        Some(initial) => outputs.state.copy_from_slice(initial),
+        None => outputs.state.fill(T::zero()),
+    }
+    outputs.address_norm.fill(T::zero());
 }
 
 /// Walks the chunks of one head; returns `Σ‖d‖`.

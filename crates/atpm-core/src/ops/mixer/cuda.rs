@@ -24,6 +24,11 @@ const TILE: usize = 64;
 const SQUARE: usize = TILE * TILE;
 /// Chunks of one block of `addresses_backward`.
 const CHUNKS_PER_GROUP: usize = 8;
+/// Columns of the scans' narrowest slices.
+const NARROWEST: usize = TILE / 4;
+/// Multiprocessors of a large device (an H100): as many blocks run at once, each with one of its own. A constant, so that
+/// what is launched depends on sizes alone.
+const MULTIPROCESSORS: usize = 132;
 
 /// Numbers of blocks, and sizes of scratch.
 struct Plan<'a> {
@@ -69,9 +74,17 @@ impl<'a> Plan<'a> {
     fn slices(&self, width: usize) -> usize {
         self.sizes.key.div_ceil(width) + self.sizes.value.div_ceil(width)
     }
-    /// Columns of the scans' slices: the widest whose state fits in shared memory.
+    /// Columns of the scans' slices: the widest whose state fits in shared memory, narrowed while multiprocessors would
+    /// have nothing to do. Every width gives the same bits.
     fn scan_width(&self) -> usize {
-        if self.sizes.address > 192 { TILE / 2 } else { TILE }
+        let mut width = if self.sizes.address > 192 { TILE / 2 } else { TILE };
+        while width > NARROWEST && self.scan_blocks(width / 2) <= MULTIPROCESSORS {
+            width /= 2;
+        }
+        width
+    }
+    fn scan_blocks(&self, width: usize) -> usize {
+        self.sizes.batch * self.sizes.heads * self.slices(width)
     }
     fn state_elements(&self) -> usize {
         self.sizes.batch * self.sizes.heads * self.sizes.address * self.sizes.entity()
@@ -95,8 +108,8 @@ impl<'a> Plan<'a> {
         // The state in f32; with bf16 once more as an operand.
         let column = if self.parts == 2 { 6 * width + 32 } else { 4 * width + 16 };
         let state = TILE * self.sizes.address.div_ceil(TILE) * column;
-        let blocks = self.sizes.batch * self.sizes.heads * self.slices(width);
-        Grid { blocks, threads: THREADS, shared_bytes: state + self.tiles(2 * self.parts + 2) }
+        let shared_bytes = state + self.tiles(2 * self.parts + 2);
+        Grid { blocks: self.scan_blocks(width), threads: THREADS, shared_bytes }
     }
     fn grid(blocks: usize, shared_bytes: usize) -> Grid {
         Grid { blocks, threads: THREADS, shared_bytes }
@@ -393,4 +406,33 @@ fn projections_backward<T: Activation>(
     let arguments = args![&partials, &mut da_key, &mut da_value, &mut dc];
     plan.launch(stream, TRANSPORT_GRADIENTS, grid, arguments)?;
     Ok(dx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // S = 64 and S = 208, K = 24 and V = 72: 3, 4 or 7 slices of 64, 32 or 16 columns.
+    #[test]
+    fn few_rows_and_heads_have_narrow_slices() -> Result<()> {
+        for (batch, address, width) in
+            [(1, 64, 16), (9, 64, 16), (10, 64, 32), (16, 64, 32), (17, 64, 64), (9, 208, 16), (17, 208, 32)]
+        {
+            let sizes = Sizes {
+                batch,
+                tokens: 5,
+                heads: 2,
+                address,
+                key: 24,
+                value: 72,
+                rank: 4,
+                query_norm: true,
+                chunk: 5,
+            };
+            let plan = Plan::new::<f32>(&sizes)?;
+            assert_eq!(plan.scan_width(), width, "{batch} rows, S = {address}");
+            assert_eq!(plan.scan_grid().blocks, batch * 2 * plan.slices(width));
+        }
+        Ok(())
+    }
 }

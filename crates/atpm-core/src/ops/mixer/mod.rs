@@ -8,11 +8,14 @@
 //! |---|---|
 //! | source | `s = s_raw/√(Σs_raw² + ε)`; `q0` likewise when `query_norm` |
 //! | proposal | `z = (A_K·RMS0(k)) ⊙ (A_V·RMS0(v))`, `c = C z/√R`, `b = c/√(1+‖c‖²)` |
-//! | transport | `τ = b − (sᵀb)s`, `d = s + ρτ`, hence `sᵀd = 1` |
+//! | transport | `τ = b − (sᵀb)s`, `d = s + ρτ`, hence `sᵀd = 1` where `ε` does not show |
 //! | decay | `Ē = αE₋`; at a document's first token `α = 0` |
 //! | compare | `r = e − Ēᵀs`, `e = [k; v]` |
 //! | rewrite | `E = Ē + d(Ωr)ᵀ`, `Ω = β_K` on the first `K` columns, `β_V` on the rest |
 //! | recall | `a = d/‖d‖`, `q = q0 + λ(1 − q0ᵀa)a`, `y = Eᵀq`: read after write |
+//!
+//! A source of zeros that is not transported (`ρb = 0`) has `d = 0`, hence no direction. There `a = 0` with gradient 0:
+//! nothing is written, and the query stays `q0`, as with `λ = 0`. So it is wherever `‖d‖²` rounds to zero.
 //!
 //! Chunks of 64 tokens are done at once (WY form, see [`forward`]'s kernel in `cpu/chunk.rs`), from
 //! the projections to `y` without any `[B,T,H,·]` intermediate. Saved for backward: the state at each
@@ -97,9 +100,9 @@ pub struct Inputs<'a> {
 pub struct Outputs {
     /// `[B,T,H·D]`.
     pub y: Tensor,
-    /// The state after the last token, `[B,H,S,D]`.
+    /// The state after the last token, `[B,H,S,D]`; without tokens, the one before them.
     pub state: Tensor,
-    /// Mean `‖d‖` over the tokens, `[B,H]`: how far transport stretches the write address (telemetry).
+    /// Mean `‖d‖` over the tokens, `[B,H]`: how far transport stretches the write address (telemetry). 0 without tokens.
     pub address_norm: Tensor,
 }
 
@@ -124,7 +127,8 @@ pub struct Gradients {
 /// Runs the mixer over a block of rows. `save` keeps what [`backward`] needs.
 ///
 /// # Errors
-/// Shapes or dtypes that do not fit, a device without an implementation.
+/// Shapes or dtypes that do not fit, a device without an implementation; on CUDA rows without tokens, and sizes that
+/// the kernels do not take.
 pub fn forward(shape: &Shape, inputs: &Inputs<'_>, save: bool) -> Result<(Outputs, Option<Saved>)> {
     let sizes = check(shape, inputs)?;
     if let Some(stream) = stream_of(inputs.x)? {

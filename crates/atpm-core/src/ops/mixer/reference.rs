@@ -78,7 +78,7 @@ fn walk(shape: &Shape, inputs: &Inputs<'_>, mut take: impl FnMut(Step)) -> Resul
         let write = (omega * &residual)?.unsqueeze(2)?;
         state = (decayed + d.unsqueeze(3)?.broadcast_mul(&write)?)?;
 
-        let a = d.broadcast_div(&inner(&d, &d)?.sqrt()?)?;
+        let a = direction(&d)?;
         let gap = inner(&q0, &a)?.affine(-1.0, 1.0)?;
         let q = (q0 + a.broadcast_mul(&(control(4)? * gap)?)?)?;
         take(Step { y: read(&state, &q)?.reshape((batch, 1, heads * shape.entity()))?, residual });
@@ -89,6 +89,15 @@ fn walk(shape: &Shape, inputs: &Inputs<'_>, mut take: impl FnMut(Step)) -> Resul
 /// `x/√(Σx²/n + ε)`.
 fn normalize(x: &Tensor, n: f64) -> candle_core::Result<Tensor> {
     x.broadcast_div(&((inner(x, x)? / n)? + NORM_EPS)?.sqrt()?)
+}
+
+/// `x/‖x‖`; 0, with gradient 0, where `‖x‖ = 0`.
+fn direction(x: &Tensor) -> candle_core::Result<Tensor> {
+    let square = inner(x, x)?;
+    let has_length = square.detach().ne(0.0)?;
+    // Without a length the root is taken of 1: that of 0 has no gradient, and ∞·0 would be none either.
+    let length = has_length.where_cond(&square, &square.ones_like()?)?.sqrt()?;
+    x.broadcast_mul(&has_length.to_dtype(x.dtype())?)?.broadcast_div(&length)
 }
 
 /// `xᵀy` over the last dimension, kept as 1.

@@ -85,20 +85,24 @@ impl Case {
 
     /// The same case in another dtype.
     fn to(&self, dtype: DType) -> Result<Self> {
-        let to = |tensor: &Tensor| tensor.to_dtype(dtype);
+        self.map(|tensor| Ok(tensor.to_dtype(dtype)?))
+    }
+
+    /// The case with `change` made to every tensor.
+    fn map(&self, change: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
         Ok(Self {
             shape: self.shape,
-            x: to(&self.x)?,
-            controls: to(&self.controls)?,
+            x: change(&self.x)?,
+            controls: change(&self.controls)?,
             transport: Transport {
-                a_key: to(&self.transport.a_key)?,
-                a_value: to(&self.transport.a_value)?,
-                c: to(&self.transport.c)?,
+                a_key: change(&self.transport.a_key)?,
+                a_value: change(&self.transport.a_value)?,
+                c: change(&self.transport.c)?,
             },
-            state: to(&self.state)?,
+            state: change(&self.state)?,
             segments: self.segments.clone(),
-            dy: to(&self.dy)?,
-            dstate: to(&self.dstate)?,
+            dy: change(&self.dy)?,
+            dstate: change(&self.dstate)?,
         })
     }
 

@@ -19,7 +19,7 @@ mod tests;
 use candle_core::{DType, Tensor};
 
 use crate::cuda::stream_of;
-use crate::elements::{expect_shape, read, update as write};
+use crate::elements::{expect_contiguous, expect_shape, read, update as write};
 use crate::{Error, Result};
 
 const OP: &str = "adamw";
@@ -103,7 +103,8 @@ pub struct Member<'a> {
 /// Updates `parameter`, `m` and `v` in place from `gradient`; all of one shape, f32.
 ///
 /// # Errors
-/// Shapes or dtypes that do not fit, a device without an implementation, step 0.
+/// Shapes or dtypes that do not fit, a tensor to be written that is not contiguous, a device without an implementation,
+/// step 0.
 pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradient: &Tensor) -> Result<()> {
     update_all(config, &[Member { parameter, m, v, gradient, decays: true }])
 }
@@ -111,7 +112,7 @@ pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradi
 /// As [`update`], of several parameters: on a GPU in one launch.
 ///
 /// # Errors
-/// As [`update`]. What is wrong with any of the tensors is found before the first of them is changed.
+/// As [`update`]. Shapes, dtypes and layouts of all tensors are checked before the first of them is changed.
 pub fn update_all(config: &Config, members: &[Member<'_>]) -> Result<()> {
     if config.step == 0 {
         return Err(Error::Argument { op: OP, problem: "steps count from 1, got step 0".into() });
@@ -122,6 +123,7 @@ pub fn update_all(config: &Config, members: &[Member<'_>]) -> Result<()> {
             expect_f32(tensor)?;
         }
         expect_f32(parameter)?;
+        [parameter, m, v].into_iter().try_for_each(|tensor| expect_contiguous(OP, tensor))?;
     }
     let Some(first) = members.first() else { return Ok(()) };
     if let Some(stream) = stream_of(first.parameter)? {
@@ -148,7 +150,7 @@ fn update_on_cpu(config: &Config, member: &Member<'_>) -> Result<()> {
 /// `Σ g²` of one gradient, in f64 and in a fixed order.
 ///
 /// # Errors
-/// As [`update`].
+/// Another dtype than f32, a device without an implementation.
 pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
     squared_norm_of_all(&[gradient])
 }
@@ -156,7 +158,7 @@ pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
 /// `Σ g²` over several gradients, in f64 and in a fixed order: on a GPU in one launch.
 ///
 /// # Errors
-/// As [`update`].
+/// As [`squared_norm`].
 pub fn squared_norm_of_all(gradients: &[&Tensor]) -> Result<f64> {
     gradients.iter().try_for_each(|gradient| expect_f32(gradient))?;
     let Some(first) = gradients.first() else { return Ok(0.0) };

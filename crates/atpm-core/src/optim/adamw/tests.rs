@@ -139,9 +139,16 @@ fn several_at_once_are_each_as_alone() -> Result<()> {
 
     // The second does not fit, so the first stays as it is.
     let before = together[0].parameter.copy()?;
-    let misfit = Member { gradient: &gradients[0], ..member(1) };
-    assert!(update_all(&CONFIG, &[member(0), misfit]).is_err());
-    assert_same_bits("parameter", &together[0].parameter, &before);
+    let turned = Tensor::zeros((50, 3), DType::F32, &Device::Cpu)?.t()?;
+    for misfit in [
+        Member { gradient: &gradients[0], ..member(1) },
+        Member { parameter: &turned, ..member(1) },
+        Member { m: &turned, ..member(1) },
+        Member { v: &turned, ..member(1) },
+    ] {
+        assert!(update_all(&CONFIG, &[member(0), misfit]).is_err());
+        assert_same_bits("parameter", &together[0].parameter, &before);
+    }
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! s = s_raw/√(Σ s_raw² + ε)                               source address
 //! z = (A_K k̂) ⊙ (A_V v̂),  c = C z/√R,  b = c/√(1+‖c‖²)    proposal, inside the unit ball
 //! τ = b − (sᵀb)s,  d = s + ρτ                             transport; sᵀd = 1
-//! a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction
+//! a = d/‖d‖,  q = q0 + λ(1 − q0ᵀa)a                       recall correction; a = 0 where ‖d‖ = 0
 //! ```
 //!
 //! `k̂, v̂` are the entity's blocks over their RMS. Everything is per token; a chunk is only the unit
@@ -45,7 +45,7 @@ struct Scales<T> {
     soft: T,
     /// `sᵀb`.
     along: T,
-    /// `1/‖d‖`.
+    /// `1/‖d‖`; 0 where `‖d‖ = 0`, which makes `a` and all its gradients 0.
     anchor: T,
     /// `q0ᵀa`.
     overlap: T,
@@ -216,7 +216,7 @@ impl<T: Real> Geometry<T> {
             }
             let norm = dot(d, d).sqrt();
             norms += norm.wide();
-            scales.anchor = norm.recip();
+            scales.anchor = if norm == T::zero() { T::zero() } else { norm.recip() };
             scales.overlap = dot(query, d) * scales.anchor;
             let pull = controls.lambda[t] * (T::one() - scales.overlap) * scales.anchor;
             for ((q, &query), &d) in q.iter_mut().zip(query).zip(d.iter()) {

@@ -129,6 +129,12 @@ fn the_first_corner_is_gated_delta_net() -> Result<()> {
     case.set_control(2, |_, token| 0.1 + 0.008 * token as f64)?;
     let (outputs, _) = forward(&shape, &case.inputs(), false)?;
     assert_close("y", &outputs.y, &gated_delta_net(&case, &shape)?, 1e-10);
+    // Keys of zeros write nothing there, and here have no write address.
+    let source = (case.x.narrow(2, 8, 8)? * 0.0)?;
+    let some = Tensor::cat(&[&source.narrow(1, 0, 50)?, &case.x.narrow(2, 8, 8)?.narrow(1, 50, 50)?], 1)?;
+    case.x = Tensor::cat(&[&case.x.narrow(2, 0, 8)?, &some, &case.x.narrow(2, 16, 8)?], 2)?;
+    let (outputs, _) = forward(&shape, &case.inputs(), false)?;
+    assert_close("y with keys of zeros", &outputs.y, &gated_delta_net(&case, &shape)?, 1e-10);
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Chunked = sequential: values and all gradients, in both dtypes, over awkward lengths.
 
 use super::{Case, SMALL, forward, is_gradient, reference};
-use crate::ops::mixer::{Inputs, Shape};
+use crate::ops::mixer::{Inputs, Outputs, Shape};
 use crate::testing::{
-    assert_close, assert_matches_finite_differences, assert_same_on_any_thread_count, gradient_tolerance,
-    value_tolerance,
+    assert_close, assert_matches_finite_differences, assert_same_bits, assert_same_on_any_thread_count,
+    gradient_tolerance, layouts, value_tolerance,
 };
 use crate::{Result, Segments};
 use candle_core::{D, DType, Tensor};
@@ -27,6 +27,23 @@ fn lengths_around_the_chunk() -> Result<()> {
             let case = Case::random(tokens as u64, SMALL, Segments::continuous(2, tokens), dtype)?;
             assert_parity(&format!("{tokens} tokens, {dtype:?}"), &case)?;
         }
+    }
+    Ok(())
+}
+
+// Rows without tokens leave the state as it is, and pass its gradient through.
+#[test]
+fn no_tokens_change_nothing() -> Result<()> {
+    for batch in [0, 2] {
+        let case = Case::random(4, SMALL, Segments::continuous(batch, 0), DType::F32)?;
+        let (outputs, gradients, dtransport) = case.chunked()?;
+        assert_eq!(outputs.y.dims(), case.dy.dims());
+        assert_same_bits("E_T", &outputs.state, &case.state);
+        assert_same_bits("‖d‖", &outputs.address_norm, &outputs.address_norm.zeros_like()?);
+        assert_same_bits("dE0", &gradients.state, &case.dstate);
+        assert_same_bits("dC", &dtransport.c, &dtransport.c.zeros_like()?);
+        let (outputs, _) = forward(&SMALL, &Inputs { state: None, ..case.inputs() }, false)?;
+        assert_same_bits("E_T from nothing", &outputs.state, &case.state.zeros_like()?);
     }
     Ok(())
 }
@@ -77,6 +94,21 @@ fn gradients_equal_finite_differences() -> Result<()> {
     Ok(())
 }
 
+// B4: any layout gives what the contiguous one gives.
+#[test]
+fn layouts_do_not_matter() -> Result<()> {
+    let segments = Segments::from_starts(70, vec![vec![], vec![33]])?;
+    let case = Case::random(10, SMALL, segments, DType::F32)?;
+    let want = case.chunked_values()?;
+    for (index, (layout, _)) in layouts(&case.x)?.into_iter().enumerate() {
+        let moved = case.map(|tensor| Ok(layouts(tensor)?.swap_remove(index).1))?;
+        for ((name, got), (_, want)) in moved.chunked_values()?.into_iter().zip(&want) {
+            assert_same_bits(&format!("{name}, {layout}"), &got, want);
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn threads_do_not_matter() -> Result<()> {
     let shape = Shape { heads: 3, address: 16, key: 16, value: 16, rank: 4, query_norm: true };
@@ -105,7 +137,7 @@ fn residuals_are_what_the_memory_lacks() -> Result<()> {
             segments: &segments,
             ..case.inputs()
         };
-        let state = if token == 0 { case.state.clone() } else { forward(&SMALL, &inputs, false)?.0.state };
+        let (Outputs { state, .. }, _) = forward(&SMALL, &inputs, false)?;
 
         let here = case.x.narrow(1, token, 1)?.reshape((2, heads, SMALL.channels()))?;
         let source = here.narrow(2, address, address)?;

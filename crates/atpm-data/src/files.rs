@@ -58,7 +58,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
         let path = entry.map_err(Error::io(folder, "list"))?.path();
-        if path.is_file() && path.extension().is_some_and(|extension| extension == "parquet") {
+        // A link that leads nowhere is listed too: whoever opens it decides what a missing shard means.
+        if !path.is_dir() && path.extension().is_some_and(|extension| extension == "parquet") {
             files.push(path);
         }
     }

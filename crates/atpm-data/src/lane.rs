@@ -238,7 +238,7 @@ impl Lane {
                     self.window = Some(window);
                     return Ok(true);
                 }
-                Err(error @ Error::BadShard { .. }) if self.plan.on_bad_shard == OnBadShard::Skip => {
+                Err(error) if error.is_bad_shard() && self.plan.on_bad_shard == OnBadShard::Skip => {
                     self.log_once(&unit, &error);
                     self.state.counts.bad_row_groups += 1;
                     self.next_unit()?;

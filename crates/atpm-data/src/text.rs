@@ -76,11 +76,12 @@ impl TextSource {
         config.check()?;
         let data = &config.data;
         let specials = Specials::of(data, &tokenizer)?;
-        let shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;
+        let mut shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;
+        let digests = shards.digests(data.on_bad_shard)?;
         if shards.rows() < data.lanes as u64 {
             return Err(Error::TooFewDocuments { rows: shards.rows(), lanes: data.lanes });
         }
-        let dataset = Dataset::of(config, &shards, &tokenizer, specials)?;
+        let dataset = Dataset::of(config, &shards, digests, &tokenizer, specials);
         let lanes: Vec<usize> = (config.rank..data.lanes).step_by(config.world).collect();
         let position = match resume {
             None => {

@@ -328,6 +328,30 @@ fn a_worker_panic_is_an_error() {
     let dir = folder();
     numbered(dir.path(), 20, 1, 10);
     let config = config(dir.path(), 1, 1, 8);
+/// D6: a shard that is gone when its turn comes follows the same policy.
+#[test]
+fn a_shard_removed_during_the_run_follows_the_policy() {
+    let dir = folder();
+    numbered(dir.path(), 60, 2, 10);
+    let mut config = config(dir.path(), 1, 1, 16);
+    config.data.prefetch = 0;
+    for policy in [OnBadShard::Skip, OnBadShard::Fail] {
+        config.data.on_bad_shard = policy;
+        let mut source = open(&config, None);
+        source.next_batch().unwrap();
+        std::fs::rename(dir.path().join("001.parquet"), dir.path().join("away")).unwrap();
+        let error = (0..200).find_map(|_| source.next_batch().err());
+        std::fs::rename(dir.path().join("away"), dir.path().join("001.parquet")).unwrap();
+        match policy {
+            OnBadShard::Skip => {
+                assert!(error.is_none(), "{error:?}");
+                assert!(source.counters().bad_row_groups > 0 && source.counters().epoch > 1);
+            }
+            OnBadShard::Fail => assert!(error.unwrap().to_string().contains("001.parquet: cannot open")),
+        }
+    }
+}
+
     let data = &config.data;
     let shards = Shards::open("data.train", &data.train, "text", OnBadShard::Fail).unwrap();
     let mut units = order::units(&shards, 1, 10);

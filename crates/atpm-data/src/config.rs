@@ -99,7 +99,7 @@ pub struct DataConfig {
     pub on_bad_shard: OnBadShard,
     /// What to do with a document that is not UTF-8. Default: `fail`.
     pub invalid_utf8: OnInvalidUtf8,
-    /// Batches that are prepared ahead of their use. Default: 4.
+    /// Batches that are prepared ahead of their use, at most 1024. Default: 4.
     pub prefetch: usize,
 }
 
@@ -162,6 +162,8 @@ impl TextConfig {
             self.data.shuffle_window > 0,
             "must be at least 1",
         )?;
+        let prefetch = self.data.prefetch;
+        rule("data.prefetch", prefetch, prefetch <= MOST_PREFETCH, "must be at most 1024 batches")?;
         rule("train.rows", self.rows, self.rows > 0, "must be at least 1")?;
         rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
         rule("world", world, world > 0, "must be at least 1")?;
@@ -213,8 +215,6 @@ mod tests {
         assert!(read(r#"{"on_bad_shard": "ignore"}"#).unwrap_err().contains("ignore"));
     }
 
-    #[test]
-    fn settings_out_of_range_name_their_key() {
     /// A flag takes the words that the configuration has, and shows them in its default and its error.
     #[test]
     fn choices_are_words() {
@@ -230,6 +230,8 @@ mod tests {
         assert_eq!("".parse::<OnInvalidUtf8>().unwrap_err(), "\"\" is no choice; give fail or replace");
     }
 
+    #[test]
+    fn settings_out_of_range_name_their_key() {
         let sound = TextConfig::new(DataConfig::default(), 1, 4, 8);
         assert!(sound.check().is_ok());
         let check = |key: &str, edit: &dyn Fn(&mut TextConfig)| {
@@ -239,6 +241,7 @@ mod tests {
         };
         check("data.lanes = 0", &|config| config.data.lanes = 0);
         check("data.shuffle_window", &|config| config.data.shuffle_window = 0);
+        check("data.prefetch = 1000000000", &|config| config.data.prefetch = 1_000_000_000);
         check("train.rows", &|config| config.rows = 0);
         check("train.tokens", &|config| config.tokens = 0);
         check("rank = 1", &|config| config.rank = 1);

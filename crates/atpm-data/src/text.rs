@@ -107,7 +107,7 @@ impl TextSource {
         let rows = config.rows / config.world;
         let turn = (position.row / config.world as u64 % lanes.len() as u64) as usize;
         let lanes = position.lanes.iter().map(|&state| Lane::new(Arc::clone(&plan), state)).collect();
-        let prefetch = Prefetch::start(&plan, lanes, turn, data.prefetch * rows)?;
+        let prefetch = Prefetch::start(&plan, lanes, turn, data.prefetch.saturating_mul(rows))?;
         let (tokens, world) = (config.tokens, config.world);
         Ok(Self { prefetch, position, rows, tokens, world, bad_shards, stopped: false })
     }

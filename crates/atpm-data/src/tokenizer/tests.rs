@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::shards::{RowReader, Shard};
+use crate::OnBadShard;
+use crate::shards::{RowReader, Shard, Shards};
 use crate::testing::{Template, bytes, corpus, documents, folder, numbered, shard, templated};
 
 /// Texts that tokenizers trip over. D14: NUL, BOM, line separators, right-to-left marks, piled-up accents.
@@ -385,6 +386,53 @@ fn a_trained_bpe_is_deterministic_and_byte_level() {
         }
     }
     assert!(tokenizer.encode("ab ab ab ab").unwrap().len() < 9);
+}
+
+/// A shard that vanishes between its opening and its reading is left out like any bad one.
+#[test]
+#[cfg(unix)]
+fn training_follows_the_policy_for_bad_shards() {
+    let dir = folder();
+    shard(dir.path(), "a.parquet", &[Some("ab ab ab")], 10);
+    std::os::unix::fs::symlink(dir.path().join("gone"), dir.path().join("b.parquet")).unwrap();
+    let files = [dir.path().display().to_string()];
+    let output = dir.path().join("t.json");
+    let options = BpeOptions { on_bad_shard: OnBadShard::Skip, ..BpeOptions::default() };
+    assert_eq!(train_bpe(&files, &output, &options).unwrap().documents, 1);
+    let error = train_bpe(&files, &output, &BpeOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("b.parquet"), "{error}");
+
+    std::fs::remove_file(dir.path().join("b.parquet")).unwrap();
+    let shards = Shards::open("training text", &files, "text", OnBadShard::Fail).unwrap();
+    std::fs::remove_file(dir.path().join("a.parquet")).unwrap();
+    for (options, fails) in [(options, false), (BpeOptions::default(), true)] {
+        let mut texts = train::Texts::new(&shards, &options);
+        assert_eq!(texts.by_ref().count(), 0);
+        assert_eq!(texts.error.is_some(), fails);
+    }
+}
+
+/// A limit takes some text of every row group, not the first ones alone; without one, or below it, all is read.
+#[test]
+fn a_limit_reads_evenly() {
+    let dir = folder();
+    let all = numbered(dir.path(), 200, 4, 10);
+    let files = [dir.path().display().to_string()];
+    let shards = Shards::open("training text", &files, "text", OnBadShard::Fail).unwrap();
+    let read = |max_bytes| {
+        let options = BpeOptions { max_bytes, ..BpeOptions::default() };
+        train::Texts::new(&shards, &options).collect::<Vec<String>>()
+    };
+    assert_eq!(BpeOptions::default().max_bytes, 1_000_000_000);
+    assert!(read(0) == all && read(1_000_000_000) == all);
+    let some = read(900);
+    let bytes: usize = some.iter().map(String::len).sum();
+    assert!((900..940).contains(&bytes), "{bytes}");
+    for group in all.chunks(10) {
+        let taken = some.iter().filter(|text| group.contains(text)).count();
+        assert!((1..10).contains(&taken), "{taken} of {group:?}");
+    }
+    assert_eq!(read(1).len(), 1);
 }
 
 #[test]

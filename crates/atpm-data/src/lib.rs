@@ -27,6 +27,7 @@ pub use counters::Counters;
 pub use dataset::{Dataset, ShardStamp};
 pub use error::{Error, Result};
 pub use eval::EvalSource;
+pub use files::common_files;
 pub use inspect::{ColumnReport, FileReport, Inspection, inspect};
 pub use lane::{LaneCounts, LaneState};
 pub use specials::Specials;

@@ -6,6 +6,8 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -112,6 +114,21 @@ impl Shards {
         self.list = sound;
         self.check_rows()?;
         Ok(digests)
+    }
+
+    /// Pairs of shards whose `digests` are equal: whoever copied a file trains on it twice.
+    pub(crate) fn twins(&self, digests: &[String]) -> Vec<(&Path, &Path)> {
+        let mut first: HashMap<&str, &Path> = HashMap::new();
+        let mut twins = Vec::new();
+        for (shard, digest) in self.list.iter().zip(digests) {
+            match first.entry(digest) {
+                Entry::Occupied(known) => twins.push((*known.get(), shard.path.as_path())),
+                Entry::Vacant(place) => {
+                    place.insert(&shard.path);
+                }
+            }
+        }
+        twins
     }
 }
 

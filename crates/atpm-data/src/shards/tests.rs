@@ -109,6 +109,18 @@ fn a_file_that_is_not_there_follows_the_policy() {
     assert!(error.contains("no usable shard among 3 files (3 skipped"), "{error}");
 }
 
+#[test]
+fn copies_of_a_shard_are_told() {
+    let dir = folder();
+    let path = shard(dir.path(), "a.parquet", &[Some("one")], 10);
+    shard(dir.path(), "b.parquet", &[Some("two")], 10);
+    std::fs::copy(&path, dir.path().join("c.parquet")).unwrap();
+    let files = [dir.path().display().to_string()];
+    let mut shards = Shards::open("data.train", &files, "text", OnBadShard::Fail).unwrap();
+    let digests = shards.digests(OnBadShard::Fail).unwrap();
+    assert_eq!(shards.twins(&digests), [(path.as_path(), dir.path().join("c.parquet").as_path())]);
+}
+
 /// D4: columns beside the text are never decoded, whatever their type and state.
 #[test]
 fn other_columns_do_not_matter() {

@@ -80,7 +80,7 @@ pub fn train_bpe(files: &[String], output: &Path, options: &BpeOptions) -> Resul
         .build();
     let split = |text: &str| Ok(words(text).map(|word| word.bytes().map(char_of).collect()).collect());
     trainer.feed(&mut texts, split).map_err(|error| fault(error.to_string()))?;
-    if let Some(error) = texts.error {
+    if let Some(error) = texts.error.take() {
         return Err(error);
     }
     if texts.documents == 0 {

@@ -72,7 +72,9 @@ impl EvalSource {
         if self.state.counts.kept == 0 {
             let LaneCounts { null, empty, bad_row_groups, .. } = self.state.counts;
             let rows = self.lane.rows();
-            let detail = format!("of {rows} rows {null} are null and {empty} empty; {bad_row_groups} row groups are unreadable");
+            let detail = format!(
+                "of {rows} rows {null} are null and {empty} empty; {bad_row_groups} row groups are unreadable"
+            );
             return Err(Error::NoDocuments { what: "data.val", detail });
         }
         Ok((batch.rows > 0).then_some(batch))

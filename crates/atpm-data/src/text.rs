@@ -80,7 +80,9 @@ impl TextSource {
         let digests = shards.digests(data.on_bad_shard)?;
         for (known, twin) in shards.twins(&digests) {
             let (known, twin) = (known.display(), twin.display());
-            tracing::warn!("data.train: {twin} has the content of {known}: its documents are read twice in an epoch");
+            tracing::warn!(
+                "data.train: {twin} has the content of {known}: its documents are read twice in an epoch"
+            );
         }
         if shards.rows() < data.lanes as u64 {
             return Err(Error::TooFewDocuments { rows: shards.rows(), lanes: data.lanes });

@@ -1,8 +1,8 @@
 //! Validation: every document once, in order.
 
 use super::*;
-use crate::{IGNORE, OnBadShard};
 use crate::testing::{bytes, config, folder, numbered, shard};
+use crate::{IGNORE, OnBadShard};
 
 fn pass(config: &TextConfig) -> (Vec<Batch>, Counters) {
     let mut source = EvalSource::open(config, bytes()).unwrap();

@@ -186,7 +186,8 @@ fn unigram(extra: &[&str]) -> Value {
 #[test]
 fn text_that_spells_a_special_token_is_text_to_every_model() {
     let dir = folder();
-    let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
     let extra = json!({"pre_tokenizer": metaspace, "decoder": metaspace});
     let specials = [(0, "<unk>"), (1, "<s>"), (2, "</s>")];
     let tokenizer = Tokenizer::open(&written(dir.path(), &unigram(&[]), &specials, &extra)).unwrap();
@@ -201,7 +202,8 @@ fn text_that_spells_a_special_token_is_text_to_every_model() {
     assert_eq!(tokenizer.encode("a?").unwrap(), [3, 4, 0]);
     assert_eq!(tokenizer.encode("?</s>").unwrap(), [3, 0, 7, 8, 6, 9]);
 
-    let words = json!({"type": "WordLevel", "vocab": {"unk": 0, "hello": 1, "stop": 2, ".": 3}, "unk_token": "unk"});
+    let words =
+        json!({"type": "WordLevel", "vocab": {"unk": 0, "hello": 1, "stop": 2, ".": 3}, "unk_token": "unk"});
     let spec = written(dir.path(), &words, &[], &json!({"pre_tokenizer": {"type": "Whitespace"}}));
     for (eos, text, expected) in [("stop", "hello stop", Some(vec![1, 0, 0])), (".", "hello .", None)] {
         std::fs::write(dir.path().join(CONFIG_FILE), json!({"eos_token": eos}).to_string()).unwrap();
@@ -210,7 +212,9 @@ fn text_that_spells_a_special_token_is_text_to_every_model() {
         // A spelling of one character cannot be cut.
         match (tokenizer.encode(text), expected) {
             (Ok(ids), Some(expected)) => assert_eq!(ids, expected),
-            (Err(error), None) => assert!(error.to_string().contains("special token \".\" (id 3)"), "{error}"),
+            (Err(error), None) => {
+                assert!(error.to_string().contains("special token \".\" (id 3)"), "{error}")
+            }
             (result, _) => panic!("{eos}: {result:?}"),
         }
     }
@@ -239,7 +243,8 @@ fn an_ordinary_entry_as_end_of_text_is_not_given_for_text() {
 fn dropout_is_off() {
     for lower in [false, true] {
         let dir = folder();
-        let files = [shard(dir.path(), "a.parquet", &[Some("abababab abab abab"); 9], 10).display().to_string()];
+        let files =
+            [shard(dir.path(), "a.parquet", &[Some("abababab abab abab"); 9], 10).display().to_string()];
         let path = dir.path().join(FILE);
         train_bpe(&files, &path, &BpeOptions { vocab_size: 262, ..BpeOptions::default() }).unwrap();
         let spec = path.display().to_string();
@@ -264,7 +269,8 @@ fn dropout_is_off() {
 fn a_mark_that_is_text_has_bytes() {
     let dir = folder();
     let specials = [(2, "</s>")];
-    let tokenizer = Tokenizer::open(&written(dir.path(), &unigram(&["##", "##x"]), &specials, &json!({}))).unwrap();
+    let tokenizer =
+        Tokenizer::open(&written(dir.path(), &unigram(&["##", "##x"]), &specials, &json!({}))).unwrap();
     assert_eq!([10, 11, 3].map(|id| tokenizer.token_bytes(id)), [2, 3, 1]);
     let vocab = json!({"[UNK]": 0, "a": 1, "</s>": 2, "##b": 3});
     let model = json!({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",

@@ -213,7 +213,7 @@ fn text_that_spells_a_special_token_is_text_to_every_model() {
         match (tokenizer.encode(text), expected) {
             (Ok(ids), Some(expected)) => assert_eq!(ids, expected),
             (Err(error), None) => {
-                assert!(error.to_string().contains("special token \".\" (id 3)"), "{error}")
+                assert!(error.to_string().contains("special token \".\" (id 3)"), "{error}");
             }
             (result, _) => panic!("{eos}: {result:?}"),
         }

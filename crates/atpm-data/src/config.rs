@@ -1,10 +1,16 @@
 //! The settings of a run's data: the `[data]` section and what the trainer adds to it.
 
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Error, Result};
 
-/// What to do with a shard that is not readable parquet.
+/// Batches that may be prepared ahead: room for all of them is set aside at once.
+const MOST_PREFETCH: usize = 1024;
+
+/// What to do with a shard that cannot be opened or is not readable parquet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnBadShard {
@@ -13,6 +19,23 @@ pub enum OnBadShard {
     Fail,
     /// Go on without it; counted, and logged once.
     Skip,
+}
+
+impl Display for OnBadShard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fail => "fail",
+            Self::Skip => "skip",
+        })
+    }
+}
+
+impl FromStr for OnBadShard {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        choose(name, [Self::Fail, Self::Skip])
+    }
 }
 
 /// What to do with a document that is not valid UTF-8.
@@ -24,6 +47,30 @@ pub enum OnInvalidUtf8 {
     Fail,
     /// Put U+FFFD in place of each invalid sequence; counted.
     Replace,
+}
+
+impl Display for OnInvalidUtf8 {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fail => "fail",
+            Self::Replace => "replace",
+        })
+    }
+}
+
+impl FromStr for OnInvalidUtf8 {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        choose(name, [Self::Fail, Self::Replace])
+    }
+}
+
+/// The one of two choices that is called `name`.
+fn choose<T: Display>(name: &str, choices: [T; 2]) -> std::result::Result<T, String> {
+    let [one, other] = &choices;
+    let reason = format!("{name:?} is no choice; give {one} or {other}");
+    choices.into_iter().find(|choice| choice.to_string() == name).ok_or(reason)
 }
 
 /// The `[data]` section of a run's configuration.
@@ -52,7 +99,7 @@ pub struct DataConfig {
     pub on_bad_shard: OnBadShard,
     /// What to do with a document that is not UTF-8. Default: `fail`.
     pub invalid_utf8: OnInvalidUtf8,
-    /// Batches that are prepared ahead of their use. Default: 4.
+    /// Batches that are prepared ahead of their use, at most 1024. Default: 4.
     pub prefetch: usize,
 }
 
@@ -115,6 +162,8 @@ impl TextConfig {
             self.data.shuffle_window > 0,
             "must be at least 1",
         )?;
+        let prefetch = self.data.prefetch;
+        rule("data.prefetch", prefetch, prefetch <= MOST_PREFETCH, "must be at most 1024 batches")?;
         rule("train.rows", self.rows, self.rows > 0, "must be at least 1")?;
         rule("train.tokens", self.tokens, self.tokens > 0, "must be at least 1")?;
         rule("world", world, world > 0, "must be at least 1")?;
@@ -166,6 +215,21 @@ mod tests {
         assert!(read(r#"{"on_bad_shard": "ignore"}"#).unwrap_err().contains("ignore"));
     }
 
+    /// A flag takes the words that the configuration has, and shows them in its default and its error.
+    #[test]
+    fn choices_are_words() {
+        for policy in [OnBadShard::Fail, OnBadShard::Skip] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.to_string());
+        }
+        for policy in [OnInvalidUtf8::Fail, OnInvalidUtf8::Replace] {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+            assert_eq!(serde_json::to_value(policy).unwrap(), policy.to_string());
+        }
+        assert_eq!("no".parse::<OnBadShard>().unwrap_err(), "\"no\" is no choice; give fail or skip");
+        assert_eq!("".parse::<OnInvalidUtf8>().unwrap_err(), "\"\" is no choice; give fail or replace");
+    }
+
     #[test]
     fn settings_out_of_range_name_their_key() {
         let sound = TextConfig::new(DataConfig::default(), 1, 4, 8);
@@ -177,6 +241,7 @@ mod tests {
         };
         check("data.lanes = 0", &|config| config.data.lanes = 0);
         check("data.shuffle_window", &|config| config.data.shuffle_window = 0);
+        check("data.prefetch = 1000000000", &|config| config.data.prefetch = 1_000_000_000);
         check("train.rows", &|config| config.rows = 0);
         check("train.tokens", &|config| config.tokens = 0);
         check("rank = 1", &|config| config.rank = 1);

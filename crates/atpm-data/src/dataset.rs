@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::shards::Shards;
-use crate::{Result, Specials, TextConfig, Tokenizer};
+use crate::{Specials, TextConfig, Tokenizer};
 
 /// The fingerprint of a data set and of the settings that decide its order and its ids.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,20 +44,22 @@ pub struct ShardStamp {
 }
 
 impl Dataset {
+    /// Takes the digests of `shards`, in their order.
     pub(crate) fn of(
         config: &TextConfig,
         shards: &Shards,
+        digests: Vec<String>,
         tokenizer: &Tokenizer,
         specials: Specials,
-    ) -> Result<Self> {
+    ) -> Self {
         let stamp = |(shard, digest): (&crate::shards::Shard, String)| ShardStamp {
             name: shard.path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             bytes: shard.bytes,
             rows: shard.rows(),
             digest,
         };
-        Ok(Self {
-            shards: shards.list.iter().zip(shards.digests()?).map(stamp).collect(),
+        Self {
+            shards: shards.list.iter().zip(digests).map(stamp).collect(),
             text_column: config.data.text_column.clone(),
             tokenizer: tokenizer.fingerprint().to_owned(),
             eos_id: tokenizer.eos_id(),
@@ -66,7 +68,7 @@ impl Dataset {
             seed: config.seed,
             lanes: config.data.lanes,
             shuffle_window: config.data.shuffle_window,
-        })
+        }
     }
 
     /// What differs in `now`, one entry for each difference.

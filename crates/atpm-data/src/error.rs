@@ -1,6 +1,7 @@
 //! What can go wrong between a shard and a batch. Every message names the place, the fault and the way out.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -28,7 +29,7 @@ pub enum Error {
         reason: String,
     },
     /// A file could not be opened, read or written.
-    #[error("{}: cannot {action}: {source}", path.display())]
+    #[error("{}: cannot {action}: {source}{}", path.display(), way_out(action, source))]
     Io {
         /// The file or folder.
         path: PathBuf,
@@ -38,7 +39,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// A shard is not readable parquet.
-    #[error("{}: {reason}; replace the shard, or set data.on_bad_shard = \"skip\" to go on without it", path.display())]
+    #[error("{}: {reason}; replace the shard, or {}", path.display(), SKIP)]
     BadShard {
         /// The shard.
         path: PathBuf,
@@ -58,7 +59,10 @@ pub enum Error {
         skipped: usize,
     },
     /// The text column is missing or has a type that cannot be text.
-    #[error("{}: {reason}; set data.text_column to the column that holds the text", path.display())]
+    #[error(
+        "{}: {reason}; set data.text_column (--text-column NAME) to the column that holds the text",
+        path.display()
+    )]
     TextColumn {
         /// The shard.
         path: PathBuf,
@@ -67,7 +71,8 @@ pub enum Error {
     },
     /// A document is not valid UTF-8 and the policy is to fail.
     #[error(
-        "{}: row {row} of row group {row_group} is not valid UTF-8; repair it, or set data.invalid_utf8 = \"replace\"",
+        "{}: row {row} of row group {row_group} is not valid UTF-8; repair it, or set data.invalid_utf8 = \"replace\" \
+         (--invalid-utf8 replace)",
         path.display()
     )]
     InvalidUtf8 {
@@ -77,6 +82,18 @@ pub enum Error {
         row_group: usize,
         /// The row in the row group.
         row: usize,
+    },
+    /// The tokenizer has no ids for a document.
+    #[error("{}: row {row} of row group {row_group}: {reason}", path.display())]
+    Document {
+        /// The shard.
+        path: PathBuf,
+        /// The row group in the shard.
+        row_group: usize,
+        /// The row in the row group.
+        row: usize,
+        /// What the tokenizer says.
+        reason: String,
     },
     /// There are fewer documents than lanes.
     #[error(
@@ -142,9 +159,78 @@ pub enum Error {
     Stopped,
 }
 
+/// The way out of a bad shard.
+const SKIP: &str = "set data.on_bad_shard = \"skip\" (--on-bad-shard skip) to go on without it";
+
 impl Error {
-    pub(crate) fn io(path: &std::path::Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+    /// Whether the user can correct it: data, settings, paths and rights are the user's. A full disk, a broken device or a
+    /// defect of this program is a failure.
+    pub fn is_user_mistake(&self) -> bool {
+        match self {
+            Self::Worker { .. } | Self::Stopped => false,
+            Self::Io { source, .. } => matches!(
+                source.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::IsADirectory
+                    | ErrorKind::ReadOnlyFilesystem
+                    | ErrorKind::InvalidInput
+                    | ErrorKind::AlreadyExists
+            ),
+            _ => true,
+        }
+    }
+
+    /// Whether it is the fault of one shard, which `data.on_bad_shard = "skip"` goes on without.
+    pub(crate) fn is_bad_shard(&self) -> bool {
+        matches!(self, Self::BadShard { .. } | Self::TextColumn { .. } | Self::Io { .. })
+    }
+
+    pub(crate) fn io(path: &Path, action: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, action, source }
+    }
+}
+
+/// What to do about an error of the system. Shards alone are opened and read through [`Error::Io`].
+fn way_out(action: &str, source: &std::io::Error) -> String {
+    let remedy = match source.kind() {
+        ErrorKind::NotFound => "check that it, and what it may link to, is there",
+        ErrorKind::PermissionDenied => "give the user of this program the right to do so",
+        ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists => "check the path",
+        ErrorKind::ReadOnlyFilesystem => "choose a folder that can be written to",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room, or choose another disk",
+        _ => "",
+    };
+    let skip = if matches!(action, "open" | "read") { SKIP } else { "" };
+    let ways: Vec<&str> = [remedy, skip].into_iter().filter(|way| !way.is_empty()).collect();
+    if ways.is_empty() { String::new() } else { format!("; {}", ways.join(", or ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_from_failures() {
+        let io = |action, kind: ErrorKind| Error::io(Path::new("a.parquet"), action)(kind.into());
+        let cases = [
+            (Error::Stopped, false, ""),
+            (Error::Worker { reason: "panic".into() }, false, "defect"),
+            (Error::NoFiles { what: "data.train", pattern: "x".into() }, true, "folder"),
+            (io("open", ErrorKind::NotFound), true, "link to, is there, or set data.on_bad_shard"),
+            (io("read", ErrorKind::PermissionDenied), true, "the right to do so, or set"),
+            (io("list", ErrorKind::PermissionDenied), true, "the right to do so"),
+            (io("write", ErrorKind::ReadOnlyFilesystem), true, "can be written to"),
+            (io("write", ErrorKind::StorageFull), false, "make room"),
+            (io("read", ErrorKind::Other), false, "; set data.on_bad_shard = \"skip\" (--on-bad-shard skip)"),
+        ];
+        for (error, mistake, way) in cases {
+            assert_eq!(error.is_user_mistake(), mistake, "{error}");
+            assert!(error.to_string().contains(way), "{error}");
+        }
+        assert!(!io("list", ErrorKind::PermissionDenied).to_string().contains("on_bad_shard"));
+        assert!(io("create", ErrorKind::Other).to_string().starts_with("a.parquet: cannot create: "));
     }
 }

@@ -6,13 +6,14 @@ mod tests;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use crate::lane::{Lane, LaneState, Plan};
+use crate::lane::{Lane, LaneCounts, LaneState, Plan};
 use crate::shards::Shards;
-use crate::{Batch, Counters, Error, Result, Specials, TextConfig, Tokenizer, order};
+use crate::{Batch, Counters, Error, Result, Specials, TextConfig, Tokenizer, WordCache, order};
 
 /// One pass over `data.val`, in file order and unshuffled.
 pub struct EvalSource {
     lane: Lane,
+    words: WordCache,
     state: LaneState,
     rows: usize,
     tokens: usize,
@@ -47,7 +48,8 @@ impl EvalSource {
         };
         let state = LaneState::start(0);
         let lane = Lane::new(Arc::new(plan), state);
-        Ok(Self { lane, state, rows: config.rows, tokens: config.tokens, bad_shards })
+        let words = WordCache::default();
+        Ok(Self { lane, words, state, rows: config.rows, tokens: config.tokens, bad_shards })
     }
 
     /// The next batch, or `None` after the last one.
@@ -59,18 +61,26 @@ impl EvalSource {
     pub fn next_batch(&mut self) -> Result<Option<Batch>> {
         let mut batch = Batch::with_capacity(self.rows, self.tokens);
         while batch.rows < self.rows {
-            let Some(row) = self.lane.next_row()? else { break };
+            let Some(row) = self.lane.next_row(&mut self.words)? else {
+                // Rows without a token may follow the last full row; they are read now and counted.
+                self.state = self.lane.state();
+                break;
+            };
             self.state = row.after;
             batch.push(row);
         }
         if self.state.counts.kept == 0 {
-            let detail = format!("all {} rows are null or empty", self.lane.rows());
+            let LaneCounts { null, empty, bad_row_groups, .. } = self.state.counts;
+            let rows = self.lane.rows();
+            let detail = format!(
+                "of {rows} rows {null} are null and {empty} empty; {bad_row_groups} row groups are unreadable"
+            );
             return Err(Error::NoDocuments { what: "data.val", detail });
         }
         Ok((batch.rows > 0).then_some(batch))
     }
 
-    /// What this pass has read so far.
+    /// What this pass has read so far; everything once [`Self::next_batch`] gave `None`.
     pub fn counters(&self) -> Counters {
         Counters::sum(&[self.state], self.bad_shards)
     }

@@ -20,13 +20,31 @@ pub(crate) fn expand(what: &'static str, patterns: &[String]) -> Result<Vec<Path
             return Err(Error::NoFiles { what, pattern: pattern.clone() });
         }
         for file in found {
-            let identity = file.canonicalize().unwrap_or_else(|_| file.clone());
-            if seen.insert(identity) {
+            if seen.insert(identity(&file)) {
                 files.push(file);
             }
         }
     }
     Ok(files)
+}
+
+/// The files of `data.train` that `data.val` names too, by whatever path or link, in reading order. Loss on them says
+/// nothing about text that the model has not seen.
+///
+/// # Errors
+/// Patterns that match nothing; an empty `val` has no file in common.
+pub fn common_files(train: &[String], val: &[String]) -> Result<Vec<PathBuf>> {
+    if val.is_empty() {
+        return Ok(Vec::new());
+    }
+    let val: HashSet<PathBuf> = expand("data.val", val)?.iter().map(|file| identity(file)).collect();
+    let train = expand("data.train", train)?;
+    Ok(train.into_iter().filter(|file| val.contains(&identity(file))).collect())
+}
+
+/// What a file is known by, however it was named.
+fn identity(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }
 
 fn one(pattern: &str) -> Result<Vec<PathBuf>> {
@@ -58,7 +76,8 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder, "list"))? {
         let path = entry.map_err(Error::io(folder, "list"))?.path();
-        if path.is_file() && path.extension().is_some_and(|extension| extension == "parquet") {
+        // A link that leads nowhere is listed too: whoever opens it decides what a missing shard means.
+        if !path.is_dir() && path.extension().is_some_and(|extension| extension == "parquet") {
             files.push(path);
         }
     }
@@ -96,5 +115,27 @@ mod tests {
         }
         assert!(names(&["[.parquet"]).unwrap_err().contains("not a valid pattern"));
         assert!(expand("data.val", &[]).unwrap_err().to_string().contains("data.val"));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn files_of_training_and_validation_are_told() {
+        let dir = crate::testing::folder();
+        for name in ["a.parquet", "b.parquet"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        std::fs::create_dir(dir.path().join("val")).unwrap();
+        let link = dir.path().join("val/c.parquet");
+        std::os::unix::fs::symlink(dir.path().join("b.parquet"), link).unwrap();
+        let common = |train: &str, val: &[&str]| {
+            let path = |part: &str| dir.path().join(part).display().to_string();
+            let val: Vec<_> = val.iter().map(|part| path(part)).collect();
+            common_files(&[path(train)], &val).map(|files| files.len())
+        };
+        assert_eq!(common("*.parquet", &["val"]).unwrap(), 1);
+        assert_eq!(common(".", &["a.parquet", "b.parquet"]).unwrap(), 2);
+        assert_eq!(common("a.parquet", &["val"]).unwrap(), 0);
+        assert_eq!(common("a.parquet", &[]).unwrap(), 0);
+        assert!(common("a.parquet", &["none"]).unwrap_err().to_string().contains("data.val"));
     }
 }

@@ -191,7 +191,8 @@ fn count_row_group(
                 continue;
             };
             ids.clear();
-            tokenizer.encode_with(&mut words, &content, &mut ids)?;
+            let encoded = tokenizer.encode_with(&mut words, &content, &mut ids);
+            encoded.map_err(|error| text.refused(shard, row_group, &error))?;
             if ids.is_empty() {
                 counts.empties += 1;
                 continue;
@@ -207,10 +208,10 @@ fn count_row_group(
 
 /// The problems of the files, cut to a readable number, and those of the whole.
 fn list(mut problems: Vec<String>, report: &Inspection) -> Vec<String> {
-    let n_files = problems.len();
+    let n_problems = problems.len();
     problems.truncate(LISTED);
-    if n_files > LISTED {
-        problems.push(format!("{} problems more of the same kind", n_files - LISTED));
+    if n_problems > LISTED {
+        problems.push(format!("{} problems more of the same kind", n_problems - LISTED));
     }
     if report.invalid_utf8 > 0 {
         problems.push(format!(

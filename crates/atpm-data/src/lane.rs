@@ -102,19 +102,18 @@ pub(crate) struct Lane {
     window: Option<Vec<Option<Text>>>,
     /// Ids of the document that is being packed, special tokens included.
     document: Option<Vec<u32>>,
-    words: WordCache,
-    /// Units read since the last token.
+    /// Units of all lanes that went by in the endless sequence since this lane's last token.
     barren: u64,
 }
 
 impl Lane {
     pub(crate) fn new(plan: Arc<Plan>, state: LaneState) -> Self {
-        let words = WordCache::default();
-        Self { plan, state, unit_order: None, reader: None, window: None, document: None, words, barren: 0 }
+        Self { plan, state, unit_order: None, reader: None, window: None, document: None, barren: 0 }
     }
 
     /// The next full row; the last one of a single pass is filled up. `None` after it, or when nobody wants more.
-    pub(crate) fn next_row(&mut self) -> Result<Option<Row>> {
+    /// Lanes that one thread works on share `words`.
+    pub(crate) fn next_row(&mut self, words: &mut WordCache) -> Result<Option<Row>> {
         let size = self.plan.tokens;
         let mut row = Row {
             ids: Vec::with_capacity(size),
@@ -125,7 +124,7 @@ impl Lane {
             after: self.state,
         };
         while row.ids.len() < size {
-            if self.document.is_none() && !self.next_document()? {
+            if self.document.is_none() && !self.next_document(words)? {
                 break;
             }
             self.pack(&mut row);
@@ -144,6 +143,11 @@ impl Lane {
         self.plan.shards.rows()
     }
 
+    /// Where it is.
+    pub(crate) fn state(&self) -> LaneState {
+        self.state
+    }
+
     /// Moves tokens of the current document into `row` until either is at its end.
     fn pack(&mut self, row: &mut Row) {
         let Some(document) = &self.document else { return };
@@ -154,7 +158,8 @@ impl Lane {
             self.state.counts.kept += 1;
         }
         row.ids.extend_from_slice(&document[first..end]);
-        row.positions.extend(first as u32..end as u32);
+        // A document that goes on in a row counts anew: the model begins each row with an empty memory.
+        row.positions.extend(0..(end - first) as u32);
         let next = &document[first + 1..document.len().min(end + 1)];
         row.targets.extend_from_slice(next);
         row.target_bytes += next.iter().map(|&id| self.plan.tokenizer.token_bytes(id) as u64).sum::<u64>();
@@ -168,7 +173,7 @@ impl Lane {
     }
 
     /// Goes to the next document that has a token. False at the end of a single pass, or when nobody wants more.
-    fn next_document(&mut self) -> Result<bool> {
+    fn next_document(&mut self, words: &mut WordCache) -> Result<bool> {
         while !self.plan.stop.load(Ordering::Relaxed) {
             if self.window.is_none() && !self.load_window()? {
                 return Ok(false);
@@ -183,7 +188,7 @@ impl Lane {
             let Some(text) = text.take() else {
                 return Err(Error::BadPosition { reason: format!("document {place} was read before") });
             };
-            if self.tokenize(&text)? {
+            if self.tokenize(&text, words)? {
                 self.barren = 0;
                 return Ok(true);
             }
@@ -196,7 +201,7 @@ impl Lane {
     }
 
     /// Makes `text` the current document; false, and counted, if it has no token.
-    fn tokenize(&mut self, text: &Text) -> Result<bool> {
+    fn tokenize(&mut self, text: &Text, words: &mut WordCache) -> Result<bool> {
         let Some(unit) = self.unit()? else { return Ok(false) };
         let plan = Arc::clone(&self.plan);
         let shard = &plan.shards.list[unit.shard];
@@ -208,7 +213,8 @@ impl Lane {
         let mut ids = Vec::with_capacity(content.len() / 4 + 2);
         ids.extend(plan.specials.bos);
         let before = ids.len();
-        plan.tokenizer.encode_with(&mut self.words, &content, &mut ids)?;
+        let encoded = plan.tokenizer.encode_with(words, &content, &mut ids);
+        encoded.map_err(|error| text.refused(shard, unit.row_group, &error))?;
         if ids.len() == before {
             self.state.counts.empty += 1;
             return Ok(false);
@@ -238,7 +244,7 @@ impl Lane {
                     self.window = Some(window);
                     return Ok(true);
                 }
-                Err(error @ Error::BadShard { .. }) if self.plan.on_bad_shard == OnBadShard::Skip => {
+                Err(error) if error.is_bad_shard() && self.plan.on_bad_shard == OnBadShard::Skip => {
                     self.log_once(&unit, &error);
                     self.state.counts.bad_row_groups += 1;
                     self.next_unit()?;

@@ -27,6 +27,7 @@ pub use counters::Counters;
 pub use dataset::{Dataset, ShardStamp};
 pub use error::{Error, Result};
 pub use eval::EvalSource;
+pub use files::common_files;
 pub use inspect::{ColumnReport, FileReport, Inspection, inspect};
 pub use lane::{LaneCounts, LaneState};
 pub use specials::Specials;
@@ -49,7 +50,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// For each row, the positions at which a document begins, ascending.
     pub starts: Vec<Vec<usize>>,
-    /// For each input, how many tokens of its document stand before it (also those of earlier rows).
+    /// For each input, how many tokens of its document stand before it in its row: what a model that begins each row with
+    /// an empty memory has read of the document.
     pub positions: Vec<u32>,
     /// Bytes of text that the counted targets stand for (for bits per byte).
     pub target_bytes: u64,

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use crate::lane::{Lane, Plan, Row};
 use crate::shards::panic_message;
-use crate::{Error, Result};
+use crate::{Error, Result, WordCache};
 
 /// Rows of several lanes in turn, made ahead by worker threads. Dropping it ends the threads.
 pub(crate) struct Prefetch {
@@ -27,11 +27,11 @@ pub(crate) struct Prefetch {
 }
 
 impl Prefetch {
-    /// Starts workers for `lanes`; the first row comes from lane `turn` of them, and `ahead` rows are prepared in all.
+    /// Starts workers for `lanes`, no more than rayon's pool has threads; the first row comes from lane `turn` of them, and
+    /// `ahead` rows are prepared in all.
     pub(crate) fn start(plan: &Arc<Plan>, lanes: Vec<Lane>, turn: usize, ahead: usize) -> Result<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let n_lanes = lanes.len();
-        let n_threads = cores.min(n_lanes);
+        let n_threads = rayon::current_num_threads().min(n_lanes);
         let mut shares: Vec<Vec<Lane>> = (0..n_threads).map(|_| Vec::new()).collect();
         for (index, lane) in lanes.into_iter().enumerate() {
             shares[index % n_threads].push(lane);
@@ -69,6 +69,12 @@ impl Prefetch {
         row.unwrap_or_else(|_| Err(Error::Worker { reason: "it ended without a message".into() }))
     }
 
+    /// Threads at work.
+    #[cfg(test)]
+    pub(crate) fn workers(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Seconds spent waiting for rows.
     pub(crate) fn wait_seconds(&self) -> f64 {
         self.waited.as_secs_f64()
@@ -89,9 +95,10 @@ impl Drop for Prefetch {
 /// Makes rows of `lanes` in turn, from `first` on, until one fails or nobody takes them.
 fn work(mut lanes: Vec<Lane>, first: usize, rows: &Sender<Result<Row>>) {
     let n_lanes = lanes.len();
+    let mut words = WordCache::default();
     for turn in first.. {
         let lane = &mut lanes[turn % n_lanes];
-        let row = catch_unwind(AssertUnwindSafe(|| lane.next_row()));
+        let row = catch_unwind(AssertUnwindSafe(|| lane.next_row(&mut words)));
         let row = match row {
             Ok(Ok(Some(row))) => Ok(row),
             Ok(Ok(None)) => return,

@@ -76,11 +76,18 @@ impl TextSource {
         config.check()?;
         let data = &config.data;
         let specials = Specials::of(data, &tokenizer)?;
-        let shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;
+        let mut shards = Shards::open("data.train", &data.train, &data.text_column, data.on_bad_shard)?;
+        let digests = shards.digests(data.on_bad_shard)?;
+        for (known, twin) in shards.twins(&digests) {
+            let (known, twin) = (known.display(), twin.display());
+            tracing::warn!(
+                "data.train: {twin} has the content of {known}: its documents are read twice in an epoch"
+            );
+        }
         if shards.rows() < data.lanes as u64 {
             return Err(Error::TooFewDocuments { rows: shards.rows(), lanes: data.lanes });
         }
-        let dataset = Dataset::of(config, &shards, &tokenizer, specials)?;
+        let dataset = Dataset::of(config, &shards, digests, &tokenizer, specials);
         let lanes: Vec<usize> = (config.rank..data.lanes).step_by(config.world).collect();
         let position = match resume {
             None => {
@@ -106,7 +113,7 @@ impl TextSource {
         let rows = config.rows / config.world;
         let turn = (position.row / config.world as u64 % lanes.len() as u64) as usize;
         let lanes = position.lanes.iter().map(|&state| Lane::new(Arc::clone(&plan), state)).collect();
-        let prefetch = Prefetch::start(&plan, lanes, turn, data.prefetch * rows)?;
+        let prefetch = Prefetch::start(&plan, lanes, turn, data.prefetch.saturating_mul(rows))?;
         let (tokens, world) = (config.tokens, config.world);
         Ok(Self { prefetch, position, rows, tokens, world, bad_shards, stopped: false })
     }

@@ -1,8 +1,8 @@
 //! Validation: every document once, in order.
 
 use super::*;
-use crate::IGNORE;
 use crate::testing::{bytes, config, folder, numbered, shard};
+use crate::{IGNORE, OnBadShard};
 
 fn pass(config: &TextConfig) -> (Vec<Batch>, Counters) {
     let mut source = EvalSource::open(config, bytes()).unwrap();
@@ -42,6 +42,32 @@ fn a_pass_gives_every_document_in_file_order() {
         batches.iter().all(|batch| batch.ids.len() == batch.rows * 33 && batch.starts.len() == batch.rows)
     );
     assert!(batches.last().unwrap().rows <= 3);
+}
+
+/// Rows without a token after a row that is exactly full belong to the pass as any other.
+#[test]
+fn counts_are_complete_after_a_full_last_row() {
+    let dir = folder();
+    shard(dir.path(), "a.parquet", &[Some("abc"), None, Some("")], 10);
+    let (batches, counters) = pass(&config(dir.path(), 8, 2, 4));
+    assert_eq!((batches.len(), batches[0].ids.as_slice()), (1, &[97, 98, 99, 256][..]));
+    assert_eq!((counters.kept, counters.null, counters.empty, counters.tokens), (1, 1, 1, 4));
+}
+
+/// What was left out is counted, and an error does not call unreadable what it calls empty.
+#[test]
+fn what_is_skipped_is_counted() {
+    let dir = folder();
+    numbered(dir.path(), 10, 1, 5);
+    std::fs::write(dir.path().join("bad.parquet"), "no parquet").unwrap();
+    let mut config = config(dir.path(), 8, 2, 8);
+    config.data.on_bad_shard = OnBadShard::Skip;
+    let mut source = EvalSource::open(&config, bytes()).unwrap();
+    std::fs::remove_file(dir.path().join("000.parquet")).unwrap();
+    let error = source.next_batch().unwrap_err().to_string();
+    assert!(error.contains("0 are null and 0 empty; 2 row groups are unreadable"), "{error}");
+    let counters = source.counters();
+    assert_eq!((counters.bad_shards, counters.bad_row_groups, counters.kept), (1, 2, 0));
 }
 
 #[test]

@@ -6,6 +6,8 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -61,9 +63,7 @@ impl Shards {
         for shard in opened {
             match shard {
                 Ok(shard) => shards.push(shard),
-                Err(error @ (Error::BadShard { .. } | Error::TextColumn { .. }))
-                    if on_bad_shard == OnBadShard::Skip =>
-                {
+                Err(error) if error.is_bad_shard() && on_bad_shard == OnBadShard::Skip => {
                     tracing::warn!("skipping a bad shard: {error}");
                     skipped += 1;
                 }
@@ -71,10 +71,18 @@ impl Shards {
             }
         }
         let shards = Self { what, list: shards, skipped };
-        if shards.rows() == 0 {
-            return Err(Error::NoUsableShard { what, files: files.len(), skipped: skipped as usize });
-        }
+        shards.check_rows()?;
         Ok(shards)
+    }
+
+    /// Refuses to go on without a row.
+    fn check_rows(&self) -> Result<()> {
+        let skipped = self.skipped as usize;
+        if self.rows() == 0 {
+            let files = self.list.len() + skipped;
+            return Err(Error::NoUsableShard { what: self.what, files, skipped });
+        }
+        Ok(())
     }
 
     /// Rows of all shards.
@@ -82,10 +90,45 @@ impl Shards {
         self.list.iter().map(Shard::rows).sum()
     }
 
-    /// A digest of each shard's content, in hex; see [`digest`](mod@digest) for what it covers.
-    pub(crate) fn digests(&self) -> Result<Vec<String>> {
+    /// A digest of each shard's content, in hex; see [`digest`](mod@digest) for what it covers. A shard that cannot be read
+    /// for it is a bad one.
+    pub(crate) fn digests(&mut self, on_bad_shard: OnBadShard) -> Result<Vec<String>> {
         let total = self.list.iter().map(|shard| shard.bytes).sum();
-        self.list.par_iter().map(|shard| digest::digest(&shard.path, shard.bytes, total)).collect()
+        let digest = |shard: &Shard| digest::digest(&shard.path, shard.bytes, total);
+        let made: Vec<_> = self.list.par_iter().map(digest).collect();
+        let mut digests = Vec::with_capacity(made.len());
+        let mut sound = Vec::with_capacity(made.len());
+        for (shard, digest) in std::mem::take(&mut self.list).into_iter().zip(made) {
+            match digest {
+                Ok(digest) => {
+                    digests.push(digest);
+                    sound.push(shard);
+                }
+                Err(error) if error.is_bad_shard() && on_bad_shard == OnBadShard::Skip => {
+                    tracing::warn!("skipping a bad shard: {error}");
+                    self.skipped += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.list = sound;
+        self.check_rows()?;
+        Ok(digests)
+    }
+
+    /// Pairs of shards whose `digests` are equal: whoever copied a file trains on it twice.
+    pub(crate) fn twins(&self, digests: &[String]) -> Vec<(&Path, &Path)> {
+        let mut first: HashMap<&str, &Path> = HashMap::new();
+        let mut twins = Vec::new();
+        for (shard, digest) in self.list.iter().zip(digests) {
+            match first.entry(digest) {
+                Entry::Occupied(known) => twins.push((*known.get(), shard.path.as_path())),
+                Entry::Vacant(place) => {
+                    place.insert(&shard.path);
+                }
+            }
+        }
+        twins
     }
 }
 

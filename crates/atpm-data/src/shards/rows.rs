@@ -128,4 +128,9 @@ impl Text {
             }
         }
     }
+
+    /// The error of a tokenizer that refuses this text, with the text's place.
+    pub(crate) fn refused(&self, shard: &Shard, row_group: usize, error: &Error) -> Error {
+        Error::Document { path: shard.path.clone(), row_group, row: self.row, reason: error.to_string() }
+    }
 }

@@ -82,6 +82,45 @@ fn a_missing_text_column_is_told_at_open() {
     assert!(error.contains("cannot hold text"), "{error}");
 }
 
+/// A shard that cannot be opened (a link that leads nowhere, removed meanwhile) is a bad shard like a broken one.
+#[test]
+#[cfg(unix)]
+fn a_file_that_is_not_there_follows_the_policy() {
+    let dir = folder();
+    for name in ["a.parquet", "c.parquet"] {
+        shard(dir.path(), name, &[Some("text")], 10);
+    }
+    std::os::unix::fs::symlink(dir.path().join("gone"), dir.path().join("b.parquet")).unwrap();
+    let files = [dir.path().display().to_string()];
+    let open = |policy| Shards::open("data.train", &files, "text", policy);
+    let error = open(OnBadShard::Fail).unwrap_err();
+    assert!(matches!(error, Error::Io { .. }) && error.is_user_mistake(), "{error}");
+    for part in ["b.parquet", "cannot open", "--on-bad-shard skip"] {
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let mut shards = open(OnBadShard::Skip).unwrap();
+    assert_eq!((shards.list.len(), shards.skipped), (2, 1));
+
+    std::fs::remove_file(dir.path().join("c.parquet")).unwrap();
+    assert_eq!(shards.digests(OnBadShard::Skip).unwrap().len(), 1);
+    assert_eq!((shards.list.len(), shards.skipped), (1, 2));
+    std::fs::remove_file(dir.path().join("a.parquet")).unwrap();
+    let error = shards.digests(OnBadShard::Skip).unwrap_err().to_string();
+    assert!(error.contains("no usable shard among 3 files (3 skipped"), "{error}");
+}
+
+#[test]
+fn copies_of_a_shard_are_told() {
+    let dir = folder();
+    let path = shard(dir.path(), "a.parquet", &[Some("one")], 10);
+    shard(dir.path(), "b.parquet", &[Some("two")], 10);
+    std::fs::copy(&path, dir.path().join("c.parquet")).unwrap();
+    let files = [dir.path().display().to_string()];
+    let mut shards = Shards::open("data.train", &files, "text", OnBadShard::Fail).unwrap();
+    let digests = shards.digests(OnBadShard::Fail).unwrap();
+    assert_eq!(shards.twins(&digests), [(path.as_path(), dir.path().join("c.parquet").as_path())]);
+}
+
 /// D4: columns beside the text are never decoded, whatever their type and state.
 #[test]
 fn other_columns_do_not_matter() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::testing::{Template, bytes, config, folder, shard, templated};
-use crate::{Batch, BatchSource, EvalSource, IGNORE, TextConfig, TextPosition, TextSource};
+use crate::{Batch, BatchSource, EvalSource, IGNORE, TextConfig, TextPosition, TextSource, inspect};
 
 const BOS: u32 = 257;
 const EOS: u32 = 256;
@@ -137,4 +137,18 @@ fn a_token_that_the_tokenizer_lacks_is_named() {
             assert!(message.contains(part), "{part} is not in: {message}");
         }
     }
+}
+
+/// A document that the tokenizer cannot encode is named by its place.
+#[test]
+fn a_document_that_the_tokenizer_refuses_is_named() {
+    let dir = folder();
+    shard(dir.path(), "a.parquet", &[Some("one"), Some("one"), Some("one two")], 2);
+    let words = ["end", "one"].map(String::from);
+    let tokenizer = Arc::new(Tokenizer::of_words("words", &words, 0).unwrap());
+    let mut source = EvalSource::open(&config(dir.path(), 1, 4, 2), Arc::clone(&tokenizer)).unwrap();
+    let error = source.next_batch().unwrap_err().to_string();
+    assert!(error.contains("a.parquet: row 0 of row group 1: tokenizer words: "), "{error}");
+    let report = inspect(&[dir.path().display().to_string()], "text", &tokenizer).unwrap();
+    assert!(report.problems[0].contains("a.parquet: row 0 of row group 1: tokenizer words"), "{report:?}");
 }

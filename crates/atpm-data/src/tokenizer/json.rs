@@ -35,14 +35,14 @@ impl ByteChars {
     }
 }
 
-/// The tables of a tokenizer that is byte-level BPE and nothing else, or `None` for any other.
+/// The tables of a tokenizer that is byte-level BPE and nothing else, or `None` for any other. Its dropout is off.
 pub(super) fn plain_bpe(root: &Value) -> Option<Bpe> {
     let model = &root["model"];
     let off =
         |value: &Value| matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0.0;
     let split = &root["pre_tokenizer"];
     let plain = model["type"] == "BPE"
-        && ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"]
+        && ["continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"]
             .iter()
             .all(|&key| off(&model[key]))
         && root["normalizer"].is_null()

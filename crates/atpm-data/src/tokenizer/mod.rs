@@ -61,12 +61,12 @@ enum Engine {
 impl Tokenizer {
     /// Opens `gpt2`, `bytes`, or the path of a `tokenizer.json` (or of a folder that holds one).
     ///
-    /// The end-of-text token of a file is the `eos_token` of the `tokenizer_config.json` beside it, or else a token with a
-    /// name that is in use for it, such as `<|endoftext|>` or `</s>`. Its beginning-of-text token is found the same way
-    /// (`bos_token`, or a name such as `<s>`); it need not have one, and the built-ins have none.
+    /// The end-of-text token of a file is the `eos_token` of the `tokenizer_config.json` beside it, or else a special token
+    /// with a name that is in use for it, such as `<|endoftext|>` or `</s>`. Its beginning-of-text token is found the same
+    /// way (`bos_token`, or a name such as `<s>`); it need not have one, and the built-ins have none.
     ///
     /// # Errors
-    /// When the file cannot be read or names no end-of-text token.
+    /// When a file cannot be read, there is no end-of-text token, or a token that is named does not exist.
     pub fn open(spec: &str) -> Result<Self> {
         match builtin::open(spec) {
             Some(tables) => {
@@ -91,15 +91,18 @@ impl Tokenizer {
             serde_json::from_str(&text).map_err(|error| fault(format!("is not valid JSON: {error}")))?;
         let library = HuggingFace::new(&text).map_err(fault)?;
         let (eos, bos) = library.specials(&path.with_file_name(CONFIG_FILE)).map_err(fault)?;
-        if let Some(bpe) = json::plain_bpe(&root) {
+        // The tables give no special token for a text, unless one is an ordinary entry that merges lead to.
+        let is_apart =
+            |bpe: &Bpe| std::iter::once(&eos).chain(&bos).all(|token| bpe.piece(token.id).is_empty());
+        if let Some(bpe) = json::plain_bpe(&root).filter(is_apart) {
             let fingerprint = digest(text.as_bytes());
             return Ok(Self::of_tables(spec, bpe, eos, bos, fingerprint, Some(text)));
         }
-        Ok(Self::of_library(spec, library, eos, bos, text))
+        Self::of_library(spec, library, eos, bos, text)
     }
 
     /// A tokenizer of whole words between blanks: each has its place in `words` as its id, and any other is refused. The
-    /// word `eos` ends a text.
+    /// word `eos` ends a text, which therefore cannot hold it.
     ///
     /// # Errors
     /// An `eos` that is no word, words that the library refuses.
@@ -110,22 +113,26 @@ impl Tokenizer {
         };
         let text = json::write_words(words);
         let library = HuggingFace::new(&text).map_err(fault)?;
-        Ok(Self::of_library(name, library, Special { id: eos, name: word.clone() }, None, text))
+        Self::of_library(name, library, Special { id: eos, name: word.clone() }, None, text)
     }
 
     /// A tokenizer that the library runs, from the text of its `tokenizer.json`.
     fn of_library(
         name: &str,
-        library: HuggingFace,
+        mut library: HuggingFace,
         eos: Special,
         bos: Option<Special>,
         text: String,
-    ) -> Self {
+    ) -> Result<Self> {
+        for token in std::iter::once(&eos).chain(&bos) {
+            let fault = |reason| Error::Tokenizer { name: name.into(), reason };
+            library.set_special(token).map_err(fault)?;
+        }
         let max_id = library.max_id();
         let token_bytes = library.token_bytes(max_id);
         let fingerprint = digest(text.as_bytes());
         let engine = Engine::Library(Box::new(library));
-        Self { name: name.into(), engine, eos, bos, max_id, token_bytes, fingerprint, file: Some(text) }
+        Ok(Self { name: name.into(), engine, eos, bos, max_id, token_bytes, fingerprint, file: Some(text) })
     }
 
     fn of_tables(
@@ -175,10 +182,11 @@ impl Tokenizer {
         self.bos.as_ref().map(|bos| bos.id)
     }
 
-    /// The ids of `text`, without any special token: text that spells one is text.
+    /// The ids of `text`, without any special token: text that spells one is text. (The token that some tokenizers have for
+    /// text which they do not know is not special in this sense.)
     ///
     /// # Errors
-    /// When the tokenizer refuses the text.
+    /// When the tokenizer refuses the text, or has only a special token for it.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         self.encode_with(&mut WordCache::default(), text, &mut ids)?;

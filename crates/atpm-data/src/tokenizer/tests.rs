@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::shards::{RowReader, Shard};
-use crate::testing::{Template, corpus, documents, folder, numbered, shard, templated};
+use crate::OnBadShard;
+use crate::shards::{RowReader, Shard, Shards};
+use crate::testing::{Template, bytes, corpus, documents, folder, numbered, shard, templated};
 
 /// Texts that tokenizers trip over. D14: NUL, BOM, line separators, right-to-left marks, piled-up accents.
 fn awkward() -> Vec<String> {
@@ -126,7 +127,7 @@ fn special_tokens_are_named_beside_the_tokenizer() {
     let reopened = Tokenizer::open(&copy.path().display().to_string()).unwrap();
     assert_eq!((reopened.eos_id(), reopened.bos_id()), (257, Some(256)));
     // A piece of ordinary text that looks like one is none.
-    let mut root: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let mut root: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     root["added_tokens"].as_array_mut().unwrap().pop();
     root["model"]["vocab"]["<s>"] = 258.into();
     std::fs::write(&path, root.to_string()).unwrap();
@@ -157,6 +158,154 @@ fn tokenizers_of_other_forms_go_through_the_library() {
     assert_eq!(tokenizer.decode(&[1, 2]).unwrap(), "hello world");
     let mut stream = tokenizer.stream();
     assert_eq!([1, 2].map(|id| stream.push(id).unwrap()), ["hello", " world"]);
+}
+
+/// A tokenizer with this model, its special tokens added; `extra` stands beside the model.
+fn written(dir: &Path, model: &Value, specials: &[(u32, &str)], extra: &Value) -> String {
+    let added = specials.iter().map(|(id, content)| {
+        json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+               "normalized": false, "special": true})
+    });
+    let mut root = json!({"version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "model": model});
+    for (key, value) in extra.as_object().unwrap() {
+        root[key] = value.clone();
+    }
+    let path = dir.join(FILE);
+    std::fs::write(&path, root.to_string()).unwrap();
+    path.display().to_string()
+}
+
+/// Unigram pieces as SentencePiece's: control tokens at 0 beat anything that text could be made of.
+fn unigram(extra: &[&str]) -> Value {
+    let mut vocab = vec![json!(["<unk>", 0.0]), json!(["<s>", 0.0]), json!(["</s>", 0.0])];
+    vocab.extend(["▁", "a", "b", "s", "<", "/", ">"].iter().chain(extra).map(|piece| json!([piece, -3.0])));
+    json!({"type": "Unigram", "unk_id": 0, "vocab": vocab})
+}
+
+/// The model of a Unigram tokenizer finds `</s>` in text by itself, whatever is said of added tokens.
+#[test]
+fn text_that_spells_a_special_token_is_text_to_every_model() {
+    let dir = folder();
+    let metaspace =
+        json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+    let extra = json!({"pre_tokenizer": metaspace, "decoder": metaspace});
+    let specials = [(0, "<unk>"), (1, "<s>"), (2, "</s>")];
+    let tokenizer = Tokenizer::open(&written(dir.path(), &unigram(&[]), &specials, &extra)).unwrap();
+    assert_eq!((tokenizer.eos_id(), tokenizer.bos_id()), (2, Some(1)));
+    for text in ["ab", "a</s>b", "</s>", "<s>a </s></s> b<s>", "<</s>s>"] {
+        let ids = tokenizer.encode(text).unwrap();
+        assert!(ids.iter().all(|id| ![0, 1, 2].contains(id)), "{text}: {ids:?}");
+        assert_eq!(tokenizer.decode(&ids).unwrap(), text);
+        assert_eq!(ids.iter().map(|&id| tokenizer.token_bytes(id)).sum::<usize>(), text.len() + 1, "{text}");
+    }
+    // What is unknown stays so, also beside a spelling.
+    assert_eq!(tokenizer.encode("a?").unwrap(), [3, 4, 0]);
+    assert_eq!(tokenizer.encode("?</s>").unwrap(), [3, 0, 7, 8, 6, 9]);
+
+    let words =
+        json!({"type": "WordLevel", "vocab": {"unk": 0, "hello": 1, "stop": 2, ".": 3}, "unk_token": "unk"});
+    let spec = written(dir.path(), &words, &[], &json!({"pre_tokenizer": {"type": "Whitespace"}}));
+    for (eos, text, expected) in [("stop", "hello stop", Some(vec![1, 0, 0])), (".", "hello .", None)] {
+        std::fs::write(dir.path().join(CONFIG_FILE), json!({"eos_token": eos}).to_string()).unwrap();
+        let tokenizer = Tokenizer::open(&spec).unwrap();
+        assert_eq!(tokenizer.token_bytes(tokenizer.eos_id()), 0);
+        // A spelling of one character cannot be cut.
+        match (tokenizer.encode(text), expected) {
+            (Ok(ids), Some(expected)) => assert_eq!(ids, expected),
+            (Err(error), None) => {
+                assert!(error.to_string().contains("special token \".\" (id 3)"), "{error}");
+            }
+            (result, _) => panic!("{eos}: {result:?}"),
+        }
+    }
+}
+
+/// Byte-level tables know no special tokens, so a tokenizer whose end-of-text is an ordinary entry does not run on them.
+#[test]
+fn an_ordinary_entry_as_end_of_text_is_not_given_for_text() {
+    let dir = folder();
+    bytes().save(dir.path()).unwrap();
+    let path = dir.path().join(FILE);
+    let mut root: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    root["model"]["vocab"]["ab"] = 257.into();
+    root["model"]["merges"] = json!([["a", "b"]]);
+    std::fs::write(&path, root.to_string()).unwrap();
+    let spec = path.display().to_string();
+    assert_eq!(Tokenizer::open(&spec).unwrap().encode("ab").unwrap(), [257]);
+    std::fs::write(dir.path().join(CONFIG_FILE), r#"{"eos_token": "ab"}"#).unwrap();
+    let tokenizer = Tokenizer::open(&spec).unwrap();
+    assert_eq!(tokenizer.encode("xab").unwrap(), [120, 97, 98]);
+    assert_eq!((tokenizer.eos_id(), tokenizer.token_bytes(257)), (257, 0));
+}
+
+/// Dropout would draw other ids at every call: no resume could be exact.
+#[test]
+fn dropout_is_off() {
+    for lower in [false, true] {
+        let dir = folder();
+        let files =
+            [shard(dir.path(), "a.parquet", &[Some("abababab abab abab"); 9], 10).display().to_string()];
+        let path = dir.path().join(FILE);
+        train_bpe(&files, &path, &BpeOptions { vocab_size: 262, ..BpeOptions::default() }).unwrap();
+        let spec = path.display().to_string();
+        let expected = Tokenizer::open(&spec).unwrap().encode("abababab abab").unwrap();
+        assert!(expected.len() < 8);
+        let mut root: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        root["model"]["dropout"] = json!(0.9);
+        if lower {
+            root["normalizer"] = json!({"type": "Lowercase"});
+        }
+        std::fs::write(&path, root.to_string()).unwrap();
+        let tokenizer = Tokenizer::open(&spec).unwrap();
+        assert_eq!(matches!(tokenizer.engine, Engine::Library(_)), lower);
+        for _ in 0..5 {
+            assert_eq!(tokenizer.encode("abababab abab").unwrap(), expected);
+        }
+    }
+}
+
+/// `##` goes on with a word in WordPiece; in any other vocabulary it is text.
+#[test]
+fn a_mark_that_is_text_has_bytes() {
+    let dir = folder();
+    let specials = [(2, "</s>")];
+    let tokenizer =
+        Tokenizer::open(&written(dir.path(), &unigram(&["##", "##x"]), &specials, &json!({}))).unwrap();
+    assert_eq!([10, 11, 3].map(|id| tokenizer.token_bytes(id)), [2, 3, 1]);
+    let vocab = json!({"[UNK]": 0, "a": 1, "</s>": 2, "##b": 3});
+    let model = json!({"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                       "max_input_chars_per_word": 100, "vocab": vocab});
+    let tokenizer = Tokenizer::open(&written(dir.path(), &model, &specials, &json!({}))).unwrap();
+    assert_eq!([1, 3].map(|id| tokenizer.token_bytes(id)), [1, 1]);
+    assert_eq!(tokenizer.encode("ab").unwrap(), [1, 3]);
+}
+
+/// Names that cannot be used are told, never passed over; DeepSeek's have a full-width bar.
+#[test]
+fn names_of_special_tokens_are_checked() {
+    let dir = folder();
+    let specials = [(1, "<｜begin▁of▁sentence｜>"), (2, "<｜end▁of▁sentence｜>")];
+    let vocab = json!({"unk": 0, "<｜begin▁of▁sentence｜>": 1, "<｜end▁of▁sentence｜>": 2, "</s>": 3});
+    let model = json!({"type": "WordLevel", "vocab": vocab, "unk_token": "unk"});
+    let spec = written(dir.path(), &model, &specials, &json!({}));
+    let tokenizer = Tokenizer::open(&spec).unwrap();
+    // `</s>` stands before it in the list, but is a word of this tokenizer and no special token.
+    assert_eq!((tokenizer.eos_id(), tokenizer.bos_id()), (2, Some(1)));
+
+    let config = dir.path().join(CONFIG_FILE);
+    let refused = |content: &[u8], parts: [&str; 2]| {
+        std::fs::write(&config, content).unwrap();
+        let error = Tokenizer::open(&spec).unwrap_err().to_string();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    };
+    refused(br#"{"bos_token": "<bos>"}"#, ["no token \"<bos>\"", "bos_token"]);
+    refused(br#"{"eos_token": {"content": "<eos>"}}"#, ["no token \"<eos>\"", "eos_token"]);
+    refused(br#"{"eos_token": 2}"#, ["tokenizer_config.json", "eos_token is no token"]);
+    refused(b"{", ["tokenizer_config.json", "not valid JSON"]);
+    refused(b"\xff", ["tokenizer_config.json", "cannot be read"]);
+    std::fs::write(&config, r#"{"eos_token": "</s>", "bos_token": null}"#).unwrap();
+    let tokenizer = Tokenizer::open(&spec).unwrap();
+    assert_eq!((tokenizer.eos_id(), tokenizer.bos_id()), (3, Some(1)));
 }
 
 #[test]
@@ -243,6 +392,53 @@ fn a_trained_bpe_is_deterministic_and_byte_level() {
         }
     }
     assert!(tokenizer.encode("ab ab ab ab").unwrap().len() < 9);
+}
+
+/// A shard that vanishes between its opening and its reading is left out like any bad one.
+#[test]
+#[cfg(unix)]
+fn training_follows_the_policy_for_bad_shards() {
+    let dir = folder();
+    shard(dir.path(), "a.parquet", &[Some("ab ab ab")], 10);
+    std::os::unix::fs::symlink(dir.path().join("gone"), dir.path().join("b.parquet")).unwrap();
+    let files = [dir.path().display().to_string()];
+    let output = dir.path().join("t.json");
+    let options = BpeOptions { on_bad_shard: OnBadShard::Skip, ..BpeOptions::default() };
+    assert_eq!(train_bpe(&files, &output, &options).unwrap().documents, 1);
+    let error = train_bpe(&files, &output, &BpeOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("b.parquet"), "{error}");
+
+    std::fs::remove_file(dir.path().join("b.parquet")).unwrap();
+    let shards = Shards::open("training text", &files, "text", OnBadShard::Fail).unwrap();
+    std::fs::remove_file(dir.path().join("a.parquet")).unwrap();
+    for (options, fails) in [(options, false), (BpeOptions::default(), true)] {
+        let mut texts = train::Texts::new(&shards, &options);
+        assert_eq!(texts.by_ref().count(), 0);
+        assert_eq!(texts.error.is_some(), fails);
+    }
+}
+
+/// A limit takes some text of every row group, not the first ones alone; without one, or below it, all is read.
+#[test]
+fn a_limit_reads_evenly() {
+    let dir = folder();
+    let all = numbered(dir.path(), 200, 4, 10);
+    let files = [dir.path().display().to_string()];
+    let shards = Shards::open("training text", &files, "text", OnBadShard::Fail).unwrap();
+    let read = |max_bytes| {
+        let options = BpeOptions { max_bytes, ..BpeOptions::default() };
+        train::Texts::new(&shards, &options).collect::<Vec<String>>()
+    };
+    assert_eq!(BpeOptions::default().max_bytes, 1_000_000_000);
+    assert!(read(0) == all && read(1_000_000_000) == all);
+    let some = read(900);
+    let bytes: usize = some.iter().map(String::len).sum();
+    assert!((900..940).contains(&bytes), "{bytes}");
+    for group in all.chunks(10) {
+        let taken = some.iter().filter(|text| group.contains(text)).count();
+        assert!((1..10).contains(&taken), "{taken} of {group:?}");
+    }
+    assert_eq!(read(1).len(), 1);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokenizers::tokenizer::Trainer;
 use super::bpe::Bpe;
 use super::json::{self, ByteChars, char_of};
 use super::words::words;
-use crate::shards::{RowReader, Shards};
+use crate::shards::{RowGroup, RowReader, Shards};
 use crate::{Error, OnBadShard, OnInvalidUtf8, Result};
 
 /// Documents that are read at once.
@@ -25,7 +25,8 @@ pub struct BpeOptions {
     pub text_column: String,
     /// Pairs seen less often are not merged.
     pub min_frequency: u64,
-    /// Read at most this much text, in bytes; 0 reads all.
+    /// Read about this much text at most, in bytes, spread evenly over all row groups; 0 reads all. The library counts
+    /// pairs in 32 bits, so that more than 2 GiB may give a worse tokenizer.
     pub max_bytes: u64,
     /// What to do with an unreadable shard.
     pub on_bad_shard: OnBadShard,
@@ -39,7 +40,7 @@ impl Default for BpeOptions {
             vocab_size: 8192,
             text_column: "text".into(),
             min_frequency: 2,
-            max_bytes: 0,
+            max_bytes: 1_000_000_000,
             on_bad_shard: OnBadShard::Fail,
             invalid_utf8: OnInvalidUtf8::Fail,
         }
@@ -79,12 +80,15 @@ pub fn train_bpe(files: &[String], output: &Path, options: &BpeOptions) -> Resul
         .build();
     let split = |text: &str| Ok(words(text).map(|word| word.bytes().map(char_of).collect()).collect());
     trainer.feed(&mut texts, split).map_err(|error| fault(error.to_string()))?;
-    if let Some(error) = texts.error {
+    if let Some(error) = texts.error.take() {
         return Err(error);
     }
     if texts.documents == 0 {
-        return Err(Error::NoDocuments { what: shards.what, detail: "every row is null or empty".into() });
+        let bad = texts.bad_row_groups;
+        let detail = format!("every row is null or empty, or in one of {bad} unreadable row groups");
+        return Err(Error::NoDocuments { what: shards.what, detail });
     }
+    texts.log();
     let mut model = BPE::default();
     trainer.train(&mut model).map_err(|error| fault(error.to_string()))?;
     let model = serde_json::to_value(&model).map_err(|error| fault(error.to_string()))?;
@@ -116,8 +120,11 @@ fn tables(model: &Value) -> Result<(Bpe, u32), String> {
     Ok((Bpe::new(pieces, &pairs)?, vocab.len() as u32))
 }
 
+/// Pairs of a text of this size may be more than the library's 32 bits count.
+const COUNTABLE: u64 = 1 << 31;
+
 /// The documents of shards, in order; stops at the first error and keeps it.
-struct Texts<'a> {
+pub(super) struct Texts<'a> {
     shards: &'a Shards,
     options: &'a BpeOptions,
     /// The row group to open next: shard and index.
@@ -126,13 +133,33 @@ struct Texts<'a> {
     ready: std::collections::VecDeque<String>,
     documents: u64,
     text_bytes: u64,
-    error: Option<Error>,
+    /// Bytes of text of all row groups, by their metadata.
+    all_bytes: u64,
+    /// Bytes of text of the row groups before `next`, by their metadata.
+    passed_bytes: u64,
+    /// Row groups that were left before their end because enough was read.
+    cut: u64,
+    bad_row_groups: u64,
+    pub(super) error: Option<Error>,
 }
 
 impl<'a> Texts<'a> {
-    fn new(shards: &'a Shards, options: &'a BpeOptions) -> Self {
-        let ready = std::collections::VecDeque::new();
-        Self { shards, options, next: (0, 0), reader: None, ready, documents: 0, text_bytes: 0, error: None }
+    pub(super) fn new(shards: &'a Shards, options: &'a BpeOptions) -> Self {
+        let groups = shards.list.iter().flat_map(|shard| &shard.row_groups);
+        Self {
+            shards,
+            options,
+            next: (0, 0),
+            reader: None,
+            ready: std::collections::VecDeque::new(),
+            documents: 0,
+            text_bytes: 0,
+            all_bytes: groups.map(|group| group.text_bytes).sum(),
+            passed_bytes: 0,
+            cut: 0,
+            bad_row_groups: 0,
+            error: None,
+        }
     }
 
     /// Reads some documents more; false when there are none.
@@ -149,7 +176,7 @@ impl<'a> Texts<'a> {
         };
         let texts = reader.read(BATCH)?;
         if texts.is_empty() {
-            self.next = (shard_index, row_group + 1);
+            self.pass();
             return Ok(true);
         }
         for text in &texts {
@@ -162,27 +189,85 @@ impl<'a> Texts<'a> {
         self.reader = Some(reader);
         Ok(true)
     }
+
+    /// Whether the current row group has given its share. All have one of `max_bytes`, so that no part of the data alone
+    /// decides the words.
+    fn enough(&self) -> bool {
+        let most = self.options.max_bytes;
+        let Some(group) = self.group().filter(|_| most > 0) else { return false };
+        let share = if self.all_bytes > most {
+            let passed = u128::from(self.passed_bytes + group.text_bytes);
+            u128::from(most) * passed / u128::from(self.all_bytes)
+        } else {
+            u128::from(most)
+        };
+        u128::from(self.text_bytes) >= share
+    }
+
+    /// The current row group; none at the end of a shard.
+    fn group(&self) -> Option<&'a RowGroup> {
+        let (shard, row_group) = self.next;
+        self.shards.list.get(shard)?.row_groups.get(row_group)
+    }
+
+    /// Goes on to the next row group.
+    fn pass(&mut self) {
+        self.passed_bytes += self.group().map_or(0, |group| group.text_bytes);
+        self.reader = None;
+        self.ready.clear();
+        self.next.1 += 1;
+    }
+
+    /// Says how much was read, where it was not all, or more than can be counted.
+    fn log(&self) {
+        if self.cut > 0 {
+            tracing::info!(
+                "{}: read {} of about {} bytes of text, evenly from all row groups (at most {}; tokenizer train \
+                 --max-bytes sets it)",
+                self.shards.what,
+                self.text_bytes,
+                self.all_bytes,
+                self.options.max_bytes
+            );
+        }
+        if self.text_bytes >= COUNTABLE {
+            tracing::warn!(
+                "{}: {} bytes of text are more than the trainer counts exactly; read less (--max-bytes)",
+                self.shards.what,
+                self.text_bytes
+            );
+        }
+    }
 }
 
 impl Iterator for Texts<'_> {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        let enough = self.options.max_bytes > 0 && self.text_bytes >= self.options.max_bytes;
-        while self.ready.is_empty() && !enough && self.error.is_none() {
+        loop {
+            if self.error.is_some() {
+                return None;
+            }
+            if self.enough() {
+                self.cut += 1;
+                self.pass();
+                continue;
+            }
+            if let Some(text) = self.ready.pop_front() {
+                self.documents += 1;
+                self.text_bytes += text.len() as u64;
+                return Some(text);
+            }
             match self.fill() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error @ Error::BadShard { .. }) if self.options.on_bad_shard == OnBadShard::Skip => {
+                Err(error) if error.is_bad_shard() && self.options.on_bad_shard == OnBadShard::Skip => {
                     tracing::warn!("skipping the rest of a bad row group: {error}");
-                    self.next.1 += 1;
+                    self.bad_row_groups += 1;
+                    self.pass();
                 }
                 Err(error) => self.error = Some(error),
             }
         }
-        let text = if enough { None } else { self.ready.pop_front() }?;
-        self.documents += 1;
-        self.text_bytes += text.len() as u64;
-        Some(text)
     }
 }

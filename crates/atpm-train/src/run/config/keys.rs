@@ -162,11 +162,11 @@ pub const KEYS: &[Key] = &[
     key("data", "bos", Switch, Of("false"), "Whether each document begins with the tokenizer's beginning-of-text token."),
     key("data", "eos", Switch, Of("true"), "Whether each document ends with the tokenizer's end-of-text token."),
     key("data", "text_column", Text, Of("\"text\""), "The column that holds the documents; no other column is read."),
-    key("data", "lanes", Count(1), Of("8"), "Independent streams that the row groups are dealt to; row j of a batch comes from lane j mod lanes."),
+    key("data", "lanes", Count(1), Of("8"), "Independent streams that the row groups are dealt to; row j, counted over all batches of the run, comes from lane j mod lanes."),
     key("data", "shuffle_window", Count(1), Of("1000"), "Documents that are shuffled together inside a row group."),
     key("data", "on_bad_shard", Choice(&["fail", "skip"]), Of("\"fail\""), "What a shard that cannot be read does to the run."),
     key("data", "invalid_utf8", Choice(&["fail", "replace"]), Of("\"fail\""), "What text that is not UTF-8 does: stop, or become U+FFFD (counted)."),
-    key("data", "prefetch", Count(0), Of("4"), "Batches that are tokenized ahead of training."),
+    key("data", "prefetch", Count(0), Of("4"), "Batches that are tokenized ahead of training, at most 1024."),
 
     key("train", "steps", Count(1), Of("1000"), "Steps that the schedule spans."),
     key("train", "stop_after", Count(1), Absent("train all steps"), "Ends the run cleanly after this step; the schedule still spans `steps`."),

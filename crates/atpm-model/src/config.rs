@@ -13,8 +13,8 @@ use crate::{Error, Result};
 
 /// Largest size in channels, and largest number of layers or heads: far beyond use, and small enough
 /// that no product of them overflows.
-const MAX_SIZE: usize = 1 << 16;
-const MAX_COUNT: usize = 1 << 12;
+pub(crate) const MAX_SIZE: usize = 1 << 16;
+pub(crate) const MAX_COUNT: usize = 1 << 12;
 
 /// How a model looks back in time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,9 @@
 //! work: its geometry and transport, and the chunk form's products. Norms, activations and the
 //! embedding's gather are not, as is customary. A transformer's products with earlier tokens depend on how many there
 //! are, and count only where a length is given. A training step costs three times a forward pass. What activation
-//! checkpointing recomputes is not useful work and not counted, nor is what a pinned controller leaves without effect.
+//! checkpointing recomputes is not useful work and not counted. Of what a pinned controller leaves without effect its
+//! projection and, where ρ = 0, the transport's maps are not counted; the vectors of an address's size (`b, τ, d, a`) are
+//! counted in any case.
 
 use std::fmt::Write as _;
 

@@ -9,7 +9,7 @@ use atpm_core::Precision;
 use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
 use atpm_core::ops::mixer::CHUNK;
 
-use crate::{ModelConfig, ModelKind, Result, specs};
+use crate::{MixerKind, ModelConfig, ModelKind, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
@@ -106,8 +106,8 @@ impl Call<'_> {
     }
 
     /// What one block saves: the memory (projected, gate, y, logits, a state a chunk), attention (rotated projections, y, a
-    /// number a head) LSTM (gates, cells, outputs) or
-    /// Turing machine (its memory and what led to it); the middle of the block, and the MLP's packed projection.
+    /// number a head), LSTM (gates, cells, outputs) or Turing machine (its memory and what led to it); with an MLP, the
+    /// middle of the block and the MLP's packed projection.
     fn block(&self) -> usize {
         let ModelConfig { d_model: d, heads, mlp, .. } = *self.config;
         let shape = self.config.mixer_shape();
@@ -136,8 +136,11 @@ impl Call<'_> {
     }
 
     /// Alive beside the saved activations in the backward of an MLP: output gradient, normed input, its gradient; inner
-    /// product and its gradient; dpacked.
+    /// product and its gradient; dpacked. Nothing where blocks have no MLP.
     fn in_mlp(&self) -> usize {
+        if !MixerKind::of(self.config).mlp {
+            return 0;
+        }
         self.for_each_token(self.activation * (3 * self.config.d_model + 4 * self.config.mlp))
     }
 
@@ -149,19 +152,19 @@ impl Call<'_> {
         sum(&[self.for_each_token(self.activation * 3 * d), logits, rounded])
     }
 
-    /// In that of a mixer.
+    /// In that of a mixer, output gradient, normed input and its gradient among it.
     fn in_mixer(&self) -> usize {
         let d = self.config.d_model;
         let shape = self.config.mixer_shape();
         let (channels, inner) = (shape.heads * shape.channels(), shape.heads * shape.entity());
         let numbers = match self.config.kind {
-            // The three of the MLP; channels and their gradient, dprojected; dy, dgate, the gated norm.
+            // Those three; channels and their gradient, dprojected; dy, dgate, the gated norm.
             ModelKind::Atpm => 3 * d + 3 * channels + 3 * inner,
-            // dy; dqkv.
+            // Those three; dy; dqkv.
             ModelKind::Transformer => 7 * d,
-            // dgates; the outputs before each token.
+            // Those three; dgates; the outputs before each token.
             ModelKind::Lstm => 8 * d,
-            // The three of the MLP.
+            // Those three; what the machine holds.
             ModelKind::Ntm => 3 * d + self.config.ntm().numbers_per_step().1,
         };
         self.for_each_token(self.activation * numbers)

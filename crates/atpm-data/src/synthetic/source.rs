@@ -20,7 +20,7 @@ pub struct SyntheticConfig {
     pub rows: usize,
 }
 
-/// A synthetic source's place, as it is stored in a checkpoint. The size of a batch is no part of it and may change.
+/// A synthetic source's place: what another one needs to go on. The size of a batch is no part of it and may change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyntheticPosition {
     /// The task.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::{Layout, SHIFTS};
 use super::memory::Kept;
+use crate::config::{MAX_COUNT, MAX_SIZE};
 use crate::init::Init;
 use crate::{Error, ParameterSpec, Result};
 
@@ -71,18 +72,17 @@ impl NtmConfig {
     /// # Errors
     /// The first key that is wrong.
     pub fn validate(&self) -> Result<()> {
-        let sizes = [
-            ("inputs", self.inputs, 1),
-            ("outputs", self.outputs, 1),
-            ("hidden", self.hidden, 1),
-            ("slots", self.slots, 3),
-            ("width", self.width, 1),
-            ("read_heads", self.read_heads, 1),
-            ("write_heads", self.write_heads, 1),
-        ];
-        for (key, size, least) in sizes {
-            if size < least {
-                return Err(Error::Config { key, problem: format!("must be at least {least}, got {size}") });
+        for (key, size, least, most) in [
+            ("inputs", self.inputs, 1, MAX_SIZE),
+            ("outputs", self.outputs, 1, MAX_SIZE),
+            ("hidden", self.hidden, 1, MAX_SIZE),
+            ("slots", self.slots, 3, MAX_SIZE),
+            ("width", self.width, 1, MAX_SIZE),
+            ("read_heads", self.read_heads, 1, MAX_COUNT),
+            ("write_heads", self.write_heads, 1, MAX_COUNT),
+        ] {
+            if !(least..=most).contains(&size) {
+                return Err(Error::Config { key, problem: format!("must be {least} to {most}, got {size}") });
             }
         }
         if !(0.0..=1.0).contains(&self.suppression) {

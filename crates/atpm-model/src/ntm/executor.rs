@@ -104,11 +104,6 @@ impl Executor {
         self.state[layout.memory()].chunks_exact(layout.slots).map(|line| line[slot]).collect()
     }
 
-    /// The machine.
-    pub fn machine(&self) -> &Ntm {
-        &self.machine
-    }
-
     fn layout(&self) -> &Layout {
         self.machine.layout()
     }

@@ -21,9 +21,9 @@ use serde_json::json;
 
 use crate::inference::model::{self, Opened};
 use crate::report::output;
-use crate::report::plot::replace;
 use crate::run::exit::{OrUser, user};
 use crate::run::suite::named;
+use crate::run::whole;
 use pictures::Pictures;
 use subject::{Place, Subject};
 
@@ -65,7 +65,7 @@ pub struct Args {
     /// Tokens to mark and to compare with the others, by their numbers from 0: `--mark 12,40`.
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub mark: Vec<usize>,
-    /// The folder of pictures and values; files of an earlier inspection give way.
+    /// The folder of pictures and values; all files of an earlier inspection give way.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
     /// Print one JSON object instead of the table.
@@ -89,8 +89,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let means: Vec<Means> = subject.places.iter().map(|place| Means::new(place, &traces)).collect();
 
     std::fs::create_dir_all(&args.out).with_context(|| format!("--out {}", args.out.display())).or_user()?;
+    let encoded = table::encode(&subject, &traces).context("cannot encode the values")?;
+    pictures::remove_earlier(&args.out)?;
     let values = args.out.join("values.parquet");
-    replace(&values, &table::encode(&subject, &traces).context("cannot encode the values")?)?;
+    whole::write(&values, &encoded)?;
     let config = opened.model.config();
     let pictures = Pictures { config, subject: &subject, traces: &traces, means: &means };
     let mut files = vec![values];
@@ -147,13 +149,14 @@ pub struct Means {
 }
 
 impl Means {
-    /// Over the tokens of each group.
+    /// Over the tokens of each group that have a value; NaN where none has.
     pub fn new(place: &Place, traces: &[MemoryTrace]) -> Self {
         let heads = |(layer, trace): (usize, &MemoryTrace)| (0..trace.heads()).map(move |head| (layer, head));
         let heads: Vec<(usize, usize)> = traces.iter().enumerate().flat_map(heads).collect();
         let mean = |quantity, (layer, head): (usize, usize), tokens: &[usize]| {
-            let sum: f64 = tokens.iter().map(|&token| traces[layer].at(quantity, token, head)).sum();
-            sum / tokens.len() as f64
+            let tokens = || tokens.iter().filter(|&&token| has_value(quantity, token));
+            let sum: f64 = tokens().map(|&token| traces[layer].at(quantity, token, head)).sum();
+            sum / tokens().count() as f64
         };
         let of_head = |quantity, head| {
             place.groups.iter().map(|group| mean(quantity, head, &group.tokens)).collect::<Vec<_>>()
@@ -171,6 +174,11 @@ impl Means {
     pub fn of(&self, quantity: Quantity) -> Vec<Vec<f64>> {
         self.values[quantity as usize].clone()
     }
+}
+
+/// Whether a token has this quantity: nothing stands before the first one that could decay, and its α of 0 says no more.
+fn has_value(quantity: Quantity, token: usize) -> bool {
+    (quantity, token) != (Quantity::Alpha, 0)
 }
 
 /// What the model's settings hold fixed.
@@ -206,8 +214,10 @@ fn describe(opened: &Opened, subject: &Subject, traces: &[MemoryTrace], means: &
             for (group, (name, tokens)) in means.groups.iter().enumerate() {
                 let _ =
                     write!(text, "{:<18}{:<24}", pictures::place(layer, head), format!("{name} ({tokens})"));
-                let value =
-                    |quantity: Quantity| format!("{:>11.4}", means.values[quantity as usize][row][group]);
+                let value = |quantity: Quantity| match means.values[quantity as usize][row][group] {
+                    mean if mean.is_nan() => format!("{:>11}", "–"),
+                    mean => format!("{mean:>11.4}"),
+                };
                 let _ = writeln!(text, "{}", Quantity::ALL.map(value).concat());
             }
         }

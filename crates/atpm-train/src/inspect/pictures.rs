@@ -1,11 +1,13 @@
 //! The pictures: heat maps of all layers, a sheet of lines a layer, the (λ, ρ) portrait, and groups of tokens compared.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use atpm_model::{MemoryTrace, ModelConfig, Quantity};
 
-use super::subject::Subject;
-use super::{Means, pinned};
+use super::subject::{Marked, Subject};
+use super::{Means, has_value, pinned};
 use crate::report::plot::axis::Span;
 use crate::report::plot::contrast::{self, Contrast};
 use crate::report::plot::portrait::{Portrait, Spot, Square};
@@ -153,10 +155,10 @@ impl Pictures<'_> {
 
     /// What stands below a title.
     fn note(&self, marks: &str) -> String {
-        let marked = match (self.subject.marks.is_empty(), self.subject.writes.iter().any(Option::is_some)) {
-            (true, _) => String::new(),
-            (false, true) => format!("{marks}the words of writes that revise a fact"),
-            (false, false) => format!("{marks}tokens of --mark"),
+        let marked = match self.subject.marked {
+            _ if self.subject.marks.is_empty() => String::new(),
+            Marked::Revisions => format!("{marks}the words of writes that revise a fact"),
+            Marked::ByUser => format!("{marks}tokens of --mark"),
         };
         let parts = [marked, pinned(self.config).join(", ")];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
@@ -165,10 +167,8 @@ impl Pictures<'_> {
     /// A value a token; none for α at the first token, where nothing stands before that could decay.
     fn values(&self, layer: usize, quantity: Quantity, head: usize) -> Vec<f64> {
         let trace = &self.traces[layer];
-        let value = |token| match (quantity, token) {
-            (Quantity::Alpha, 0) => f64::NAN,
-            _ => trace.at(quantity, token, head),
-        };
+        let value =
+            |token| if has_value(quantity, token) { trace.at(quantity, token, head) } else { f64::NAN };
         (0..trace.tokens()).map(value).collect()
     }
 
@@ -185,6 +185,34 @@ impl Pictures<'_> {
             Quantity::Residual | Quantity::Entity => Span { low: 0.0, high: values().fold(1e-6, f64::max) },
             _ => WHOLE,
         }
+    }
+}
+
+/// Removes the pictures that an earlier inspection left in the folder, which this one may not have: it may be of more layers,
+/// or have compared something. Nothing else is touched.
+///
+/// # Errors
+/// A folder that cannot be listed, or a picture that cannot be removed.
+pub fn remove_earlier(folder: &Path) -> anyhow::Result<()> {
+    let listed = std::fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    for entry in listed.with_context(|| format!("cannot list {}", folder.display()))? {
+        if entry.file_name().to_str().is_some_and(is_picture) && entry.path().is_file() {
+            let path = entry.path();
+            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an inspection writes a picture of this name.
+fn is_picture(name: &str) -> bool {
+    let is_layer = |stem: &str| {
+        let number = stem.strip_prefix("layer-").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match name.rsplit_once('.') {
+        Some((stem, "svg" | "png")) => ["heat", "portrait", "contrast"].contains(&stem) || is_layer(stem),
+        _ => false,
     }
 }
 

@@ -16,12 +16,23 @@ pub struct Subject {
     pub ids: Vec<u32>,
     /// Each token's text.
     pub words: Vec<String>,
-    /// Marked positions in ascending order: given by the user, or the words of the writes that revise a fact.
+    /// Marked positions in ascending order.
     pub marks: Vec<usize>,
+    /// Where they come from.
+    pub marked: Marked,
     /// For each token, what the write does that it is a word of.
     pub writes: Vec<Option<WriteKind>>,
     /// What is compared with what; nothing where there is nothing to tell apart.
     pub places: Vec<Place>,
+}
+
+/// Where marks come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marked {
+    /// The task: the words of the writes that revise a fact.
+    Revisions,
+    /// The user, by `--mark`.
+    ByUser,
 }
 
 /// Tokens that are alike but for one thing, in groups by that thing.
@@ -85,10 +96,11 @@ impl Subject {
             words: sample.ids.iter().map(|&id| vocabulary::name(id)).collect(),
             ids: sample.ids.clone(),
             marks: own_marks,
+            marked: Marked::Revisions,
             places: places.into_iter().filter(|place| !place.groups.is_empty()).collect(),
             writes: kinds,
         }
-        .marked(marks)
+        .with_marks(marks)
     }
 
     /// Text, as `generate` reads it at the beginning of a memory.
@@ -104,11 +116,12 @@ impl Subject {
         let ids: Vec<u32> = tokenizer.bos_id().filter(|_| opened.bos).into_iter().chain(ids).collect();
         let words = ids.iter().map(|&id| word(tokenizer, id)).collect::<anyhow::Result<Vec<_>>>()?;
         let (title, writes) = ("a prompt".into(), vec![None; ids.len()]);
-        Self { title, ids, words, marks: Vec::new(), writes, places: Vec::new() }.marked(marks)
+        let (marked, places) = (Marked::ByUser, Vec::new());
+        Self { title, ids, words, marks: Vec::new(), marked, writes, places }.with_marks(marks)
     }
 
     /// With the user's marks, if there are any: marked tokens are then compared with the others.
-    fn marked(mut self, marks: &[usize]) -> anyhow::Result<Self> {
+    fn with_marks(mut self, marks: &[usize]) -> anyhow::Result<Self> {
         let tokens = self.ids.len();
         if tokens > MOST_TOKENS {
             return Err(user(format!(
@@ -122,6 +135,7 @@ impl Subject {
             )));
         }
         if !marks.is_empty() {
+            self.marked = Marked::ByUser;
             self.marks = marks.to_vec();
             self.marks.sort_unstable();
             self.marks.dedup();

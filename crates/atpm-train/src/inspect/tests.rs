@@ -157,6 +157,74 @@ fn revisions_are_marked_and_compared() {
     assert_eq!((subject.marks, subject.places[0].groups[1].tokens.as_slice()), (vec![1, 3], &[1, 3][..]));
 }
 
+// A picture says whose marks it shows.
+#[test]
+fn pictures_tell_where_marks_come_from() {
+    let folder = tempfile::tempdir().unwrap();
+    suite(folder.path(), &["keep=true", "models=['atpm']"]);
+    let model = folder.path().join("models/overwrite-atpm-0");
+    for (mark, expected) in
+        [(vec![], "marked: the words of writes that revise a fact"), (vec![1, 3], "marked: tokens of --mark")]
+    {
+        let (opened, subject, traces) = look(&Args { mark, ..of_task(&model, "overwrite") });
+        let pictures =
+            Pictures { config: opened.model.config(), subject: &subject, traces: &traces, means: &[] };
+        assert_eq!(pictures.heat().note, expected);
+    }
+}
+
+// α is 0 at the first token because nothing stands before it: that is no value, in no picture and in no mean.
+#[test]
+fn means_of_alpha_leave_the_first_token_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let step = checkpoint(&folder.path().join("run"), &config(true), 1);
+    let looked = |mark: &[usize]| {
+        let out = Path::new("unwritten");
+        let (opened, subject, traces) =
+            look(&Args { prompt: Some("Ada lives".into()), mark: mark.into(), ..args(&step, out) });
+        let means: Vec<_> = subject.places.iter().map(|place| Means::new(place, &traces)).collect();
+        (describe(&opened, &subject, &traces, &means), means, traces)
+    };
+    let (_, means, traces) = looked(&[0, 1, 2]);
+    let marked = |quantity| means[0].of(quantity)[3][1];
+    let at = |quantity, token| traces[1].at(quantity, token, 1);
+    let alpha = f64::midpoint(at(Quantity::Alpha, 1), at(Quantity::Alpha, 2));
+    assert!(alpha > 0.0 && (marked(Quantity::Alpha) - alpha).abs() < 1e-12);
+    let rho = (0..3).map(|token| at(Quantity::Rho, token)).sum::<f64>() / 3.0;
+    assert!((marked(Quantity::Rho) - rho).abs() < 1e-12);
+
+    let (said, means, _) = looked(&[0]);
+    assert!(means[0].of(Quantity::Alpha)[3][1].is_nan() && said.contains('–') && !said.contains("NaN"));
+}
+
+#[test]
+fn an_earlier_inspection_gives_way_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (step, out) = (checkpoint(&folder.path().join("run"), &config(true), 1), folder.path().join("out"));
+    let prompt = |mark: Vec<usize>| Args { prompt: Some("Ada".into()), mark, ..args(&step, &out) };
+    run(&prompt(vec![1])).unwrap();
+    assert!(out.join("contrast.svg").is_file());
+    // Of a deeper model; and what is the user's own.
+    fs::write(out.join("layer-12.png"), "old").unwrap();
+    let own = ["layer-x.svg", "layer-.svg", "heat.txt", "my-heat.svg"];
+    for name in own {
+        fs::write(out.join(name), "mine").unwrap();
+    }
+    run(&prompt(Vec::new())).unwrap();
+    let mut names: Vec<String> = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let pictures = ["heat", "layer-0", "layer-1", "portrait"];
+    let mut expected: Vec<String> =
+        pictures.iter().flat_map(|name| [format!("{name}.png"), format!("{name}.svg")]).collect();
+    expected.extend(own.map(String::from));
+    expected.push("values.parquet".into());
+    expected.sort();
+    assert_eq!(names, expected);
+}
+
 // Read by another program's reader, every row is the trace's.
 #[test]
 fn the_table_holds_every_value() {

@@ -14,6 +14,7 @@ pub(crate) mod nearest;
 pub mod suite;
 pub mod threads;
 pub mod tokenizer;
+pub mod whole;
 
 use std::process::ExitCode;
 

@@ -4,17 +4,16 @@ use serde::Serialize;
 
 use super::config::SuiteConfig;
 use super::models::{Entry, entries};
-use super::results::replace;
 use super::table::Table;
 use super::{curves, protocol};
 use crate::report::output;
 use crate::run::cli::ConfigArgs;
-use crate::run::logging;
+use crate::run::{logging, whole};
 use crate::training::signals::StopFlag;
 
 const EXAMPLES: &str = "\
 Examples:
-  atpm-train suite --config configs/suite/smoke.toml      one task, two models, in a minute or two
+  atpm-train suite --config configs/suite/smoke.toml      one task, ATPM alone, in less than a minute
   atpm-train suite --config configs/suite/paper.toml      the whole comparison; go on after a stop by the same command
   atpm-train suite --config configs/suite/paper.toml --set tasks='[\"sort\"]' --set out=runs/suite/sort
   atpm-train suite --config configs/suite/paper.toml --dry-run
@@ -58,8 +57,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     curves::draw(&findings, &pictures)?;
     let table = Table::of(findings);
     let markdown = table.markdown();
-    replace(&config.out.join("table.md"), markdown.as_bytes())?;
-    replace(&config.out.join("table.json"), &serde_json::to_vec_pretty(&table)?)?;
+    whole::write(&config.out.join("table.md"), markdown.as_bytes())?;
+    whole::write(&config.out.join("table.json"), &serde_json::to_vec_pretty(&table)?)?;
     if args.json { output::json(&table) } else { output::part(markdown) }
 }
 

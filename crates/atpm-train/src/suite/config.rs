@@ -8,8 +8,12 @@ use atpm_data::synthetic::Task;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::overrides::Override;
 use crate::run::cli::ConfigArgs;
 use crate::run::exit::{OrUser, user};
+
+/// Bytes of a model's name: file names have 255, and a trial's has task, rate and seed besides.
+const LONGEST_NAME: usize = 150;
 
 /// A suite's settings. Those without a default here must be given.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,7 +42,7 @@ pub struct SuiteConfig {
     pub match_tokens: usize,
     /// `[model]` of the reference, as in a run's config; the vocabulary is the suite's.
     pub model: Table,
-    /// More models: each section's keys are laid over `[model]`.
+    /// More models: each section's keys are laid over `[model]`, or over the model of that name in [`super::models`].
     #[serde(default)]
     pub variants: BTreeMap<String, Table>,
     /// Steps and rows.
@@ -201,6 +205,12 @@ impl SuiteConfig {
                 return Err(format!("`{what}` names something twice"));
             }
         }
+        if let Some(name) = self.variants.keys().find(|name| !names_a_file(name)) {
+            return Err(format!(
+                "[variants.{name:?}]: a model's name is part of its files' names; take at most {LONGEST_NAME} letters, \
+                 digits, `_` and the like, and none of / \\ : * ? \" < > |, no `.` in front"
+            ));
+        }
         if self.seeds.contains(&self.sweep.seed) {
             return Err(format!("sweep.seed = {} is also one of `seeds`; take another", self.sweep.seed));
         }
@@ -215,23 +225,21 @@ fn repeated<T: PartialEq>(list: &[T]) -> bool {
     list.iter().enumerate().any(|(index, one)| list[..index].contains(one))
 }
 
-/// Lays `section.key=value` over the table; the value is TOML, or plain text if it is none.
+/// Whether a model's name, a part of its files' names, is one that every file system takes.
+fn names_a_file(name: &str) -> bool {
+    let is_bad = |c: char| c.is_control() || r#"/\:*?"<>|"#.contains(c);
+    !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && !name.contains(is_bad)
+}
+
+/// Lays an override over the table; sections that are not there are made.
 fn overlay(table: &mut Table, setting: &str) -> anyhow::Result<()> {
-    let refuse = |problem: &str| user(format!("--set {setting}: {problem}"));
-    let (path, text) = setting
-        .split_once('=')
-        .ok_or_else(|| refuse("write it as section.key=value, such as train.steps=500"))?;
-    let parsed = format!("value = {}", text.trim()).parse::<Table>().ok().filter(|table| table.len() == 1);
-    let value = parsed
-        .and_then(|mut table| table.remove("value"))
-        .unwrap_or_else(|| Value::String(text.trim().into()));
-    let mut keys: Vec<&str> = path.trim().split('.').collect();
-    let Some(last) = keys.pop() else { return Err(refuse("the key is empty")) };
+    let given = Override::parse(setting)?;
+    let Some((last, sections)) = given.path.split_last() else { return Ok(()) };
     let mut place = table;
-    for key in keys {
-        let section = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
-        place = section.as_table_mut().ok_or_else(|| refuse(&format!("`{key}` is no section")))?;
+    for key in sections {
+        let section = place.entry(*key).or_insert_with(|| Value::Table(Table::new()));
+        place = section.as_table_mut().ok_or_else(|| given.refuse(&format!("`{key}` is no section")))?;
     }
-    place.insert(last.into(), value);
+    place.insert((*last).into(), given.value);
     Ok(())
 }

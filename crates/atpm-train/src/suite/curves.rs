@@ -11,6 +11,9 @@ use crate::report::plot::{self, MAX_RUNS, Options, Trace};
 /// # Errors
 /// A picture that cannot be drawn or written.
 pub fn draw(findings: &Findings, folder: &Path) -> anyhow::Result<()> {
+    if let Some(left_out) = left_out(findings) {
+        tracing::warn!("{left_out}");
+    }
     let mut tasks: Vec<_> = findings.outcomes.iter().map(|outcome| outcome.task).collect();
     tasks.dedup();
     for task in tasks {
@@ -28,7 +31,10 @@ pub fn draw(findings: &Findings, folder: &Path) -> anyhow::Result<()> {
                 validation: outcome
                     .curve
                     .iter()
-                    .map(|point| Point { step: point.step, loss: Some(point.cross_entropy) })
+                    .map(|point| Point {
+                        step: point.step,
+                        loss: Some(point.cross_entropy).filter(|loss| loss.is_finite()),
+                    })
                     .collect(),
                 tokens: None,
             })
@@ -39,4 +45,11 @@ pub fn draw(findings: &Findings, folder: &Path) -> anyhow::Result<()> {
         plot::write_traces(&traces, &options, &path("svg"), &path("png"))?;
     }
     Ok(())
+}
+
+/// What is said of models that a picture has no room for.
+pub(super) fn left_out(findings: &Findings) -> Option<String> {
+    let names: Vec<_> = findings.models.iter().skip(MAX_RUNS).map(|model| model.name.as_str()).collect();
+    (!names.is_empty())
+        .then(|| format!("the learning curves hold {MAX_RUNS} models; left out: {}", names.join(", ")))
 }

@@ -10,7 +10,7 @@ use atpm_core::Segments;
 use atpm_data::synthetic::{Sample, Score, Split, Task, batch};
 use atpm_model::{DecodeState, Decoder};
 use candle_core::{D, Device, Tensor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::training::inputs::{Inputs, target_tokens};
 
@@ -71,7 +71,8 @@ pub struct SplitScore {
     pub exact_match: f64,
     /// Share of answer tokens that are right, autoregressively.
     pub token_accuracy: f64,
-    /// Nats of an answer token, teacher-forced.
+    /// Nats of an answer token, teacher-forced; null in the file where it is not finite, and then read as NaN.
+    #[serde(deserialize_with = "number_or_nan")]
     pub cross_entropy: f64,
 }
 
@@ -151,4 +152,12 @@ pub fn cross_entropy(model: &Decoder, samples: &[Sample]) -> anyhow::Result<f64>
         tokens += target_tokens(&batch);
     }
     Ok(sum / tokens as f64)
+}
+
+/// JSON has no number for what is not finite: it is written as null.
+///
+/// # Errors
+/// Neither a number nor null.
+pub(super) fn number_or_nan<'de, S: Deserializer<'de>>(source: S) -> Result<f64, S::Error> {
+    Ok(Option::deserialize(source)?.unwrap_or(f64::NAN))
 }

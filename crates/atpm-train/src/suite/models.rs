@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use atpm_data::synthetic::vocabulary;
-use atpm_model::{Flops, ModelConfig, baselines};
+use atpm_model::{Flops, ModelConfig, ModelKind, baselines};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -24,15 +24,15 @@ pub struct Entry {
     pub model: ModelConfig,
 }
 
-/// Every model that has a name of its own, with the keys of `[model]` that it sets. The corners of ATPM are named
-/// by (λ, ρ).
+/// Every model that has a name of its own, with the keys of `[model]` that it sets, its kind first: the reference may be
+/// of any. The corners of ATPM are named by (λ, ρ).
 pub(super) const NAMED: [(&str, &str); 9] = [
-    ("atpm", ""),
-    ("gdn", "rho = 0.0\nlambda = 0.0\ntie_beta = true"),
-    ("psm", "rho = 0.0\nlambda = 0.0"),
-    ("stable_revision", "lambda = 1.0\nrho = 0.0"),
-    ("directed", "lambda = 0.0\nrho = 1.0"),
-    ("rcqp", "lambda = 1.0\nrho = 1.0"),
+    ("atpm", "kind = \"atpm\""),
+    ("gdn", "kind = \"atpm\"\nrho = 0.0\nlambda = 0.0\ntie_beta = true"),
+    ("psm", "kind = \"atpm\"\nrho = 0.0\nlambda = 0.0\ntie_beta = false"),
+    ("stable_revision", "kind = \"atpm\"\nlambda = 1.0\nrho = 0.0"),
+    ("directed", "kind = \"atpm\"\nlambda = 0.0\nrho = 1.0"),
+    ("rcqp", "kind = \"atpm\"\nlambda = 1.0\nrho = 1.0"),
     ("transformer", "kind = \"transformer\""),
     ("lstm", "kind = \"lstm\""),
     ("ntm", "kind = \"ntm\"\nlayers = 1"),
@@ -115,9 +115,28 @@ fn unknown(config: &SuiteConfig, name: &str) -> anyhow::Error {
     ))
 }
 
+/// Takes the keys out of `[model]` that belong to its kind and not to the one that `changes` make of it: a Transformer has
+/// no controllers to pin, and an ATPM no slots. Gives their names.
+pub(super) fn drop_foreign(model: &mut Table, changes: &Table) -> Vec<&'static str> {
+    let kind = |keys: &Table| keys.get("kind").and_then(Value::as_str).map(str::to_owned);
+    let before = kind(model).unwrap_or_else(|| ModelKind::Atpm.name().into());
+    let after = kind(changes).unwrap_or_else(|| before.clone());
+    let own: &[&'static str] = match before.as_str() {
+        "atpm" if before != after => &["rho", "lambda", "tie_beta"],
+        "ntm" if before != after => &["hidden", "slots", "slot_width"],
+        _ => &[],
+    };
+    // A switch that is off pins nothing.
+    let is_given = |key: &&str| model.get(*key).is_some_and(|value| value.as_bool() != Some(false));
+    let foreign: Vec<_> = own.iter().copied().filter(is_given).collect();
+    model.retain(|key, _| !foreign.contains(&key));
+    foreign
+}
+
 /// The reference with `changes` laid over it, checked as a run's `[model]` is.
 fn settings(config: &SuiteConfig, name: &str, changes: &Table) -> anyhow::Result<ModelConfig> {
     let mut model = config.model.clone();
+    drop_foreign(&mut model, changes);
     model.extend(changes.clone());
     model.insert("vocab".into(), Value::Integer(i64::try_from(vocabulary::SIZE)?));
     let mut run = Table::new();

@@ -12,7 +12,7 @@ use super::kept::Kept;
 use super::models::{Entry, entries};
 use super::results::Store;
 use super::trial::{Outcome, Trial};
-use crate::run::exit::Interrupted;
+use crate::run::exit::{Interrupted, user};
 use crate::training::signals::StopFlag;
 
 /// Everything that a suite found out.
@@ -64,6 +64,9 @@ pub fn run(config: &SuiteConfig, stop: &StopFlag) -> anyhow::Result<Findings> {
 }
 
 /// The learning rate of each model: the best of the sweep, or the config's where there is nothing to choose.
+///
+/// # Errors
+/// Settings that no trial can have, told before the first one is run; as [`run_all`]; a model without a rate.
 fn sweep(
     config: &SuiteConfig,
     entries: &[Entry],
@@ -71,6 +74,7 @@ fn sweep(
     stop: &StopFlag,
 ) -> anyhow::Result<Vec<Model>> {
     let settings = &config.sweep;
+    let declared = entries.iter().map(|entry| unswept(config, entry)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut trials = Vec::new();
     let mut of = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
@@ -83,20 +87,39 @@ fn sweep(
         }
     }
     let outcomes = run_all(&trials, config.jobs, store, None, stop)?;
-    let declared = settings.lrs.first().copied();
     entries
         .iter()
+        .zip(declared)
         .enumerate()
-        .map(|(index, entry)| {
+        .map(|(index, (entry, declared))| {
             let own = of.iter().zip(&outcomes).filter(|(of, _)| **of == index).map(|(_, outcome)| outcome);
             let sweep = means(own);
-            let best = sweep.iter().filter(|(_, loss)| loss.is_finite()).min_by(|a, b| a.1.total_cmp(&b.1));
-            let unswept = Trial::new(config, entry, config.tasks[0], config.seeds[0], 1, declared)?;
-            let lr = best.map_or(unswept.run.optimizer().lr, |(lr, _)| *lr);
+            let lr = if sweep.is_empty() { declared } else { best(&entry.name, &sweep)? };
             let Entry { parameters, training_flop_per_token, .. } = *entry;
             Ok(Model { name: entry.name.clone(), parameters, training_flop_per_token, lr, sweep })
         })
         .collect()
+}
+
+/// The rate that a model has where there is nothing to choose: the sweep's only one, or the optimiser's.
+fn unswept(config: &SuiteConfig, entry: &Entry) -> anyhow::Result<f64> {
+    let (task, seed, steps) = (config.tasks[0], config.seeds[0], config.train.steps);
+    let trial = Trial::new(config, entry, task, seed, steps, config.sweep.lrs.first().copied())?;
+    Ok(trial.run.optimizer().lr)
+}
+
+/// The rate of the lowest loss.
+fn best(model: &str, sweep: &[(f64, f64)]) -> anyhow::Result<f64> {
+    let finite = sweep.iter().filter(|(_, loss)| loss.is_finite());
+    let best = finite.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(lr, _)| *lr);
+    best.ok_or_else(|| {
+        let rates: Vec<_> = sweep.iter().map(|(lr, _)| lr.to_string()).collect();
+        user(format!(
+            "`{model}` diverged at every learning rate of the sweep ({}); add lower ones to sweep.lrs, or raise \
+             schedule.warmup",
+            rates.join(", ")
+        ))
+    })
 }
 
 /// Mean last cross-entropy of the outcomes of each learning rate, in ascending order of rates.

@@ -1,12 +1,12 @@
 //! One file a trial, whole or not there: an interrupted suite goes on trial by trial.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::trial::{Outcome, Trial};
 use crate::run::exit::{OrUser, user};
+use crate::run::whole;
 
 /// The folder of a suite's results.
 #[derive(Debug, Clone)]
@@ -60,21 +60,6 @@ impl Store {
     /// Whatever the file system refuses.
     pub fn write(&self, trial: &Trial, outcome: &Outcome) -> anyhow::Result<()> {
         let json = serde_json::to_vec(outcome).context("cannot write the outcome as JSON")?;
-        replace(&self.path(trial), &json)
+        whole::write(&self.path(trial), &json)
     }
-}
-
-/// Writes beside the target first, so that nobody meets half a file.
-///
-/// # Errors
-/// Whatever the file system refuses.
-pub fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(path.parent().unwrap_or(Path::new(".")))?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path).map_err(|error| error.error)?;
-        Ok::<_, std::io::Error>(())
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
 }

@@ -102,7 +102,7 @@ impl Table {
             "| model | parameters | MFLOP a token | learning rate | sweep (rate: nats) |\n|---|--:|--:|--:|---|\n",
         );
         for Model { name, parameters, training_flop_per_token, lr, sweep } in &self.models {
-            let sweep: Vec<_> = sweep.iter().map(|(lr, loss)| format!("{lr}: {loss:.3}")).collect();
+            let sweep: Vec<_> = sweep.iter().map(|&(lr, loss)| shown(lr, loss)).collect();
             let mflop = training_flop_per_token / 1e6;
             let _ = writeln!(text, "| {name} | {parameters} | {mflop:.3} | {lr} | {} |", sweep.join(", "));
         }
@@ -151,6 +151,11 @@ impl Table {
         };
         spread((0..seeds).map(mean))
     }
+}
+
+/// A rate of the sweep and what it came to.
+fn shown(lr: f64, loss: f64) -> String {
+    if loss.is_finite() { format!("{lr}: {loss:.3}") } else { format!("{lr}: diverged") }
 }
 
 /// The scores of a model on a split of a task, seed by seed.

@@ -8,11 +8,12 @@ use atpm_model::{Decoder, ModelConfig, ModelKind};
 use candle_core::Device;
 
 use super::config::SuiteConfig;
+use super::curves;
 use super::evaluation::{Decoding, Reader, answer, cross_entropy, evaluate};
 use super::models::{Entry, NAMED, entries};
-use super::protocol;
+use super::protocol::{self, Findings};
 use super::table::Table;
-use super::trial::Trial;
+use super::trial::{Outcome, Trial};
 use crate::run::exit;
 use crate::training::inputs::Inputs;
 use crate::training::signals::StopFlag;
@@ -72,6 +73,33 @@ fn variants_change_models_that_have_a_name_already() {
     let (plain, changed) = (entry(&[]), entry(&["variants.lstm.embedding_std=0.5"]));
     assert_eq!(plain.kind, ModelKind::Lstm);
     assert_eq!(changed, ModelConfig { embedding_std: Some(0.5), ..plain });
+}
+
+// The reference may be of any kind: what its kind has and another lacks is no part of the other.
+#[test]
+fn models_are_what_they_are_called_whatever_the_reference_is() {
+    let of = |overrides: &[&str]| -> Vec<ModelConfig> {
+        let entries = entries(&config(&[overrides, &["match=none"]].concat()).unwrap()).unwrap();
+        entries.into_iter().map(|entry| entry.model).collect()
+    };
+    let all = "models=['atpm', 'gdn', 'psm', 'transformer', 'lstm', 'turing']";
+    let kinds = [0, 0, 0, 1, 2, 3].map(|kind| ModelKind::ALL[kind]);
+    for reference in [
+        &["model.kind=lstm"][..],
+        &["model.kind=ntm", "model.hidden=7", "model.slots=9", "model.slot_width=3"],
+        &["model.kind=transformer"],
+        &["model.rho=0.25", "model.lambda=1", "model.tie_beta=true"],
+    ] {
+        let models = of(&[reference, &[all]].concat());
+        assert_eq!(models.iter().map(|model| model.kind).collect::<Vec<_>>(), kinds, "{reference:?}");
+        assert_eq!((models[1].rho, models[2].tie_beta), (Some(0.0), false), "{reference:?}");
+    }
+    let pinned = of(&["model.rho=0.25", "models=['atpm', 'wide', 'lstm']"]);
+    assert_eq!([&pinned[0], &pinned[1], &pinned[2]].map(|model| model.rho), [Some(0.25), Some(0.25), None]);
+    // What a model says of itself is its own affair.
+    let own = ["models=['bad']", "variants.bad.kind=lstm", "variants.bad.rho=0.5"];
+    let error = entries(&config(&own).unwrap()).unwrap_err();
+    assert!(exit::code(&error) == 2 && format!("{error:#}").contains("model.rho"), "{error:#}");
 }
 
 /// Copies perfectly as long as it is shown the true list, but begins with a mistake.
@@ -279,6 +307,8 @@ fn mistakes_are_named() {
         (&["seeds=[1000]"], "sweep.seed = 1000"),
         (&["nonsense"], "section.key=value"),
         (&["out.x=1"], "`out` is no section"),
+        (&["=1"], "a key is empty"),
+        (&["variants.a/b.mlp=3"], "[variants.\"a/b\"]: a model's name is part of its files' names"),
     ] {
         let error = config(overrides).unwrap_err();
         assert_eq!(exit::code(&error), 2, "{error:#}");
@@ -330,7 +360,7 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
         std::fs::remove_file(trials.join(lost)).unwrap();
     }
     let second = go(&["jobs=2"]).unwrap();
-    let same = |a: &protocol::Findings, b: &protocol::Findings| {
+    let same = |a: &Findings, b: &Findings| {
         a.outcomes
             .iter()
             .zip(&b.outcomes)
@@ -357,6 +387,116 @@ fn an_interrupted_suite_goes_on_and_results_are_not_mixed() {
     assert!(markdown.contains("| model | parameters | MFLOP a token |"), "{markdown}");
     let json = serde_json::to_value(&table).unwrap();
     assert!(json["rows"][0]["exact_match"]["mean"].is_f64() && json["models"][4]["name"] == "wide");
+}
+
+/// One model on one task, in a folder of its own.
+fn alone(out: &Path, overrides: &[&str]) -> anyhow::Result<Findings> {
+    let out = format!("out={}", out.display());
+    let own = ["models=['atpm']", "tasks=['kv_recall']", "eval.every=4", &out];
+    protocol::run(&config(&[&own, overrides].concat())?, &StopFlag::default())
+}
+
+// A decay of some steps needs as many: no model's rate may be looked up in a run of one.
+#[test]
+fn a_schedule_with_a_decay_passes_the_sweep() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = |name: &str| folder.path().join(name);
+    let wsd = ["schedule.kind=wsd", "schedule.decay_steps=1", "sweep.steps=2", "optimizer.lr=5e-3"];
+    let swept = alone(&out("swept"), &wsd).unwrap();
+    assert_eq!((swept.models[0].sweep.len(), swept.outcomes.len()), (2, 1));
+    for (rates, expected) in [("sweep.lrs=[]", 5e-3), ("sweep.lrs=[2e-3]", 2e-3)] {
+        let unswept = alone(&out(rates), &[&wsd[..], &[rates]].concat()).unwrap();
+        assert_eq!((unswept.models[0].lr, unswept.models[0].sweep.len()), (expected, 0));
+    }
+    // What no trial can have is told before the sweep is run.
+    let long = ["schedule.kind=wsd", "schedule.decay_steps=2", "sweep.steps=3"];
+    let error = alone(&out("long"), &long).unwrap_err();
+    assert!(exit::code(&error) == 2 && format!("{error:#}").contains("train.steps = 2"), "{error:#}");
+    assert_eq!(std::fs::read_dir(out("long/trials")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_rate_that_diverges_has_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = || alone(&folder.path().join("one"), &["sweep.lrs=[1e-3, 1e38]", "sweep.steps=12"]);
+    let first = go().unwrap();
+    let model = &first.models[0];
+    assert!(model.lr == 1e-3 && model.sweep[0].1.is_finite() && model.sweep[1].1.is_nan(), "{model:?}");
+    let name = format!("sweep-kv_recall-atpm-lr{}-1000.json", 1e38);
+    let file = folder.path().join("one/trials").join(name);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains("\"cross_entropy\":null"), "{text}");
+    let outcome: Outcome = serde_json::from_str(&text).unwrap();
+    assert!(outcome.losses.len() < 12, "it ended when it had diverged: {outcome:?}");
+
+    // It is read back as what it is, and not run again.
+    let second = go().unwrap();
+    assert!(second.models[0].sweep[1].1.is_nan());
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    let table = Table::of(second).markdown();
+    assert!(table.contains(": diverged |"), "{table}");
+
+    let out = folder.path().join("none");
+    let error = alone(&out, &["sweep.lrs=[1e37, 1e38]", "sweep.steps=12"]).unwrap_err();
+    assert_eq!(exit::code(&error), 2);
+    assert!(error.to_string().contains("`atpm` diverged at every learning rate"), "{error:#}");
+    assert_eq!(std::fs::read_dir(out.join("trials")).unwrap().count(), 2);
+}
+
+// Trials on disk stay what they are: a file that is read and written again is the same to the byte.
+#[test]
+fn outcomes_read_back_whether_or_not_they_are_finite() {
+    let score =
+        |loss: &str| format!("{{\"exact_match\":0.5,\"token_accuracy\":0.75,\"cross_entropy\":{loss}}}");
+    let text = |loss: &str| {
+        format!(
+            "{{\"digest\":\"d\",\"task\":\"copy\",\"model\":\"atpm\",\"seed\":0,\"lr\":0.004,\"parameters\":192716,\
+             \"losses\":[5.25,null],\"curve\":[{{\"step\":1,\"cross_entropy\":4.218119737309722}},\
+             {{\"step\":2,\"cross_entropy\":{loss}}}],\"scores\":{{\"iid\":{},\"ood\":{},\"stress\":{}}},\
+             \"seconds\":1.5,\"settings\":\"seed = 0\"}}",
+            score("0.1"),
+            score(loss),
+            score("2.0")
+        )
+    };
+    for loss in ["0.30000000000000004", "null"] {
+        let outcome: Outcome = serde_json::from_str(&text(loss)).unwrap();
+        assert_eq!(outcome.curve[1].cross_entropy.is_nan(), loss == "null");
+        assert_eq!(outcome.scores.unwrap().ood.cross_entropy.is_nan(), loss == "null");
+        assert_eq!(serde_json::to_string(&outcome).unwrap(), text(loss));
+
+        // A picture of it has a gap.
+        let folder = tempfile::tempdir().unwrap();
+        let model = protocol::Model {
+            name: "atpm".into(),
+            parameters: 1,
+            training_flop_per_token: 1.0,
+            lr: 1e-3,
+            sweep: Vec::new(),
+        };
+        curves::draw(&Findings { models: vec![model], outcomes: vec![outcome] }, folder.path()).unwrap();
+        let svg = std::fs::read_to_string(folder.path().join("copy.svg")).unwrap();
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+    }
+    let without = text("null").replace("\"step\":2,\"cross_entropy\":null", "\"step\":2");
+    assert!(serde_json::from_str::<Outcome>(&without).is_err(), "null is not the same as nothing");
+}
+
+#[test]
+fn models_beyond_what_a_picture_holds_are_named() {
+    let findings = |models: usize| {
+        let model = |at: usize| protocol::Model {
+            name: format!("m{at}"),
+            parameters: 1,
+            training_flop_per_token: 1.0,
+            lr: 1e-3,
+            sweep: Vec::new(),
+        };
+        Findings { models: (0..models).map(model).collect(), outcomes: Vec::new() }
+    };
+    assert_eq!(curves::left_out(&findings(8)), None);
+    let told = curves::left_out(&findings(10)).unwrap();
+    assert!(told.contains("hold 8 models") && told.ends_with("left out: m8, m9"), "{told}");
 }
 
 #[test]

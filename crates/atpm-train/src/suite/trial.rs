@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::config::{Eval, SuiteConfig};
-use super::evaluation::{SplitScore, cross_entropy, evaluate};
+use super::evaluation::{SplitScore, cross_entropy, evaluate, number_or_nan};
 use super::kept::Kept;
 use super::models::{Entry, unread_data};
+use crate::report::metrics::Skip;
 use crate::run::config::Run;
 use crate::training::signals::StopFlag;
 use crate::training::trainer::Trainer;
@@ -82,7 +83,9 @@ pub struct Scores {
 pub struct CurvePoint {
     /// Steps done.
     pub step: u64,
-    /// Nats of an answer token of the validation split, teacher-forced.
+    /// Nats of an answer token of the validation split, teacher-forced; null in the file where it is not finite (the model
+    /// diverged), and then read as NaN.
+    #[serde(deserialize_with = "number_or_nan")]
     pub cross_entropy: f64,
 }
 
@@ -156,27 +159,7 @@ impl Trial {
         let (task, seed) = (self.task, self.run.seed());
         let began = Instant::now();
         let mut trainer = Trainer::new(&self.run, &Device::Cpu)?;
-        let settings = SyntheticConfig { task, split: Split::Train, seed, rows: self.run.train().rows };
-        let mut source = SyntheticSource::open(&settings, None)?;
-        let validation: Vec<Sample> =
-            (0..self.eval.curve_samples).map(|index| task.sample(Split::Validation, seed, index)).collect();
-        let (mut losses, mut curve) = (Vec::new(), Vec::new());
-        let steps = self.run.train().steps;
-        for step in 1..=steps {
-            if stop.raised().is_some() {
-                return Ok(None);
-            }
-            losses.push(trainer.step(&[source.next_batch()?])?.loss);
-            if step.is_multiple_of(self.eval.every) || step == steps {
-                let cross_entropy = cross_entropy(trainer.model(), &validation)?;
-                curve.push(CurvePoint { step, cross_entropy });
-                let loss = losses.last().copied().flatten().unwrap_or(f64::NAN);
-                tracing::debug!(
-                    "{}: step {step}, loss {loss:.4}, validation {cross_entropy:.4}",
-                    self.name()
-                );
-            }
-        }
+        let Some((losses, curve)) = self.train(&mut trainer, stop)? else { return Ok(None) };
         let seconds = began.elapsed().as_secs_f64();
         if let Some(kept) = kept {
             kept.write(self, &trainer)?;
@@ -201,7 +184,48 @@ impl Trial {
             settings: self.run.to_toml()?,
         }))
     }
+
+    /// The loss of each step, and the learning curve; `None` if `stop` was raised. A trial of the sweep that diverges ends
+    /// there with a point that is no number: its rate has lost, which is what the sweep is to find out.
+    fn train(&self, trainer: &mut Trainer, stop: &StopFlag) -> anyhow::Result<Option<Learned>> {
+        let (task, seed, train) = (self.task, self.run.seed(), self.run.train());
+        let settings = SyntheticConfig { task, split: Split::Train, seed, rows: train.rows };
+        let mut source = SyntheticSource::open(&settings, None)?;
+        let validation: Vec<Sample> =
+            (0..self.eval.curve_samples).map(|index| task.sample(Split::Validation, seed, index)).collect();
+        let (mut losses, mut curve, mut skipped_in_a_row) = (Vec::new(), Vec::new(), 0);
+        for step in 1..=train.steps {
+            if stop.raised().is_some() {
+                return Ok(None);
+            }
+            let record = match trainer.step(&[source.next_batch()?]) {
+                Ok(record) => record,
+                // What ends training after as many skipped steps is one more of them.
+                Err(error) if self.is_sweep && skipped_in_a_row == train.max_skipped => {
+                    tracing::warn!("{} diverged, its rate is not taken: {error:#}", self.name());
+                    curve.push(CurvePoint { step, cross_entropy: f64::NAN });
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            skipped_in_a_row = if record.skipped == Some(Skip::NonFinite) { skipped_in_a_row + 1 } else { 0 };
+            losses.push(record.loss);
+            if step.is_multiple_of(self.eval.every) || step == train.steps {
+                let cross_entropy = cross_entropy(trainer.model(), &validation)?;
+                curve.push(CurvePoint { step, cross_entropy });
+                let loss = record.loss.unwrap_or(f64::NAN);
+                tracing::debug!(
+                    "{}: step {step}, loss {loss:.4}, validation {cross_entropy:.4}",
+                    self.name()
+                );
+            }
+        }
+        Ok(Some((losses, curve)))
+    }
 }
+
+/// The loss of each step, and the learning curve.
+type Learned = (Vec<Option<f64>>, Vec<CurvePoint>);
 
 fn integer(number: u64) -> anyhow::Result<Value> {
     Ok(Value::Integer(i64::try_from(number).context("a number that TOML cannot hold")?))

@@ -1,6 +1,8 @@
 //! Associative recall: items of three vectors, one of them again, then the item that stood behind it.
 
-use super::{Definition, Row, Steps, bits, nothing};
+use std::collections::HashSet;
+
+use super::{Definition, MOST, Row, Steps, bits, nothing};
 use crate::order::Stream;
 
 /// Bits of a vector.
@@ -18,16 +20,19 @@ pub(super) const DEFINITION: Definition = Definition {
     outputs: BITS,
     unit: "items",
     sizes: (2, 6),
+    // One item of sixteen at most, so that a new one is soon found.
+    limits: (2, MOST),
     common: nothing,
     row,
 };
 
 fn row(stream: &mut Stream, size: usize, _: usize) -> Row {
     let mut items: Vec<Vec<f32>> = Vec::with_capacity(size);
+    let mut taken = HashSet::with_capacity(size);
     while items.len() < size {
         let item = bits(stream, BITS * VECTORS);
         // A repeated item would have two right answers.
-        if !items.contains(&item) {
+        if taken.insert(item.iter().map(|bit| bit.to_bits()).collect::<Vec<_>>()) {
             items.push(item);
         }
     }

@@ -1,6 +1,6 @@
 //! Copy: a list of vectors, an end mark, then the list again.
 
-use super::{Definition, Row, Steps, bits, nothing};
+use super::{Definition, MOST, Row, Steps, bits, nothing};
 use crate::order::Stream;
 
 /// Bits of a vector.
@@ -12,6 +12,7 @@ pub(super) const DEFINITION: Definition = Definition {
     outputs: BITS,
     unit: "vectors",
     sizes: (5, 20),
+    limits: (1, MOST),
     common: nothing,
     row,
 };

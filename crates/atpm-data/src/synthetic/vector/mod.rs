@@ -21,6 +21,9 @@ use crate::order::Stream;
 /// Sets the streams of these tasks apart from every other stream of the crate.
 const DOMAIN: u64 = u64::from_be_bytes(*b"ntmtasks");
 
+/// The largest size: far beyond use, and small enough that a sequence fits into memory.
+const MOST: usize = 1 << 14;
+
 /// A task on binary vectors. Its place in this list is part of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -46,6 +49,8 @@ struct Definition {
     unit: &'static str,
     /// The smallest and the largest size of training.
     sizes: (usize, usize),
+    /// The smallest size that asks for anything, and the largest that is drawn.
+    limits: (usize, usize),
     /// Draws what the rows of a batch of this size have in common besides it.
     common: fn(&mut Stream) -> usize,
     /// Draws one row.
@@ -132,15 +137,15 @@ impl VectorTask {
         self.definition().sizes
     }
 
-    /// The smallest size that asks for anything.
-    pub fn least_size(self) -> usize {
-        if self == Self::AssociativeRecall { 2 } else { 1 }
+    /// The smallest size that asks for anything, and the largest that is drawn.
+    pub fn limits(self) -> (usize, usize) {
+        self.definition().limits
     }
 }
 
 impl VectorStream {
-    /// Batch `index`, always the same; its size is drawn from `least` to `most`, both included and at least
-    /// [`VectorTask::least_size`].
+    /// Batch `index`, always the same; its size is drawn from `least` to `most`, both included and within
+    /// [`VectorTask::limits`].
     pub fn batch(&self, index: u64, (least, most): (usize, usize)) -> VectorBatch {
         let Self { task, split, seed, rows } = *self;
         let definition = task.definition();

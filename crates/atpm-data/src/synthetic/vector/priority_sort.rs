@@ -1,7 +1,9 @@
 //! Priority sort: vectors, each with a priority between −1 and 1, an end mark, then the four fifths of highest priority in its
 //! order.
 
-use super::{Definition, Row, Steps, bits, nothing};
+use std::collections::HashSet;
+
+use super::{Definition, MOST, Row, Steps, bits, nothing};
 use crate::order::Stream;
 
 /// Bits of a vector.
@@ -15,16 +17,19 @@ pub(super) const DEFINITION: Definition = Definition {
     outputs: BITS,
     unit: "vectors",
     sizes: (5, 20),
+    // One priority of four at most, so that a new one is soon found.
+    limits: (1, MOST),
     common: nothing,
     row,
 };
 
 fn row(stream: &mut Stream, size: usize, _: usize) -> Row {
     let mut list: Vec<(usize, Vec<f32>)> = Vec::with_capacity(size);
+    let mut taken = HashSet::with_capacity(size);
     while list.len() < size {
         let priority = stream.below(SCALE);
         // Equal priorities would have two right answers.
-        if list.iter().all(|(other, _)| *other != priority) {
+        if taken.insert(priority) {
             list.push((priority, bits(stream, BITS)));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The number is shown on a channel of its own, less its mean and divided by its deviation, as in the paper.
 
-use super::{Definition, Row, Steps, bits};
+use super::{Definition, MOST, Row, Steps, bits};
 use crate::order::Stream;
 
 /// Bits of a vector.
@@ -16,6 +16,7 @@ pub(super) const DEFINITION: Definition = Definition {
     outputs: BITS + 1,
     unit: "vectors",
     sizes: (1, 10),
+    limits: (1, MOST),
     common: |stream| 1 + stream.below(REPEATS),
     row,
 };

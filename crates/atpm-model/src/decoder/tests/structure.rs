@@ -149,6 +149,18 @@ fn the_memory_estimate_meets_what_is_really_kept() {
     }
 }
 
+// An LSTM and a Turing machine have no MLP: its size, which they keep from the reference, costs them nothing.
+#[test]
+fn the_memory_estimate_counts_no_mlp_that_is_not_there() {
+    for kind in ModelKind::ALL {
+        let config = |mlp| ModelConfig { kind, mlp, ..tiny() };
+        let [small, large] =
+            [11, 60_000].map(|mlp| MemoryEstimate::of(&config(mlp), 2, 100).unwrap().total());
+        let has_mlp = specs(&config(11)).unwrap().iter().any(|spec| spec.name.contains(".mlp."));
+        assert_eq!(large > small, has_mlp, "{}: {small} and {large} bytes", kind.name());
+    }
+}
+
 /// A mixer in plain candle operations: the mean of a token and a learned map of the one before it,
 /// unless that one belongs to another document.
 const SHIFT: MixerKind = MixerKind {

@@ -127,9 +127,14 @@ fn suppression_holds_back_a_second_write() {
 #[test]
 fn sizes_that_make_no_machine_are_refused() {
     for (config, key) in [
-        (NtmConfig { slots: 2, ..small() }, "slots"),
+        (NtmConfig { slots: 2, ..small() }, "slots: must be 3 to 65536, got 2"),
+        // What no allocator has.
+        (NtmConfig { slots: 10_000_000_000, ..small() }, "slots: must be 3 to 65536, got 10000000000"),
+        (NtmConfig { width: usize::MAX, ..small() }, "width"),
         (NtmConfig { hidden: 0, ..small() }, "hidden"),
+        (NtmConfig { hidden: 1 << 17, ..small() }, "hidden"),
         (NtmConfig { write_heads: 0, ..small() }, "write_heads"),
+        (NtmConfig { read_heads: 5000, ..small() }, "read_heads: must be 1 to 4096, got 5000"),
         (NtmConfig { suppression: 1.5, ..small() }, "suppression"),
     ] {
         let error = Ntm::new(&config, 0).err().unwrap().to_string();

@@ -1,4 +1,5 @@
-//! The machine against finite differences, an independent forward, and its own promises.
+//! The machine against finite differences, its equations in plain loops, and its own promises.
 
 mod behaviour;
+mod equations;
 mod gradients;

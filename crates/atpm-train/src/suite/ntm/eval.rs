@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use atpm_data::synthetic::Split;
-use atpm_data::synthetic::vector::VectorStream;
+use atpm_data::synthetic::vector::{VectorStream, VectorTask};
 use serde::Serialize;
 
 use super::trainer::{Accuracy, evaluate};
-use super::{model, train};
+use super::{expect_size, model, pictures, train};
 use crate::report::output;
 use crate::report::plot::lines::{Line, Lines};
 use crate::run::exit::user;
@@ -26,7 +26,7 @@ pub struct Args {
     /// A run folder, or one checkpoint.
     #[arg(long, value_name = "PATH")]
     pub model: PathBuf,
-    /// Sizes, in the task's unit.
+    /// Sizes, in the task's unit, in any order.
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub sizes: Vec<usize>,
     /// Batches at each size.
@@ -35,7 +35,7 @@ pub struct Args {
     /// Seed of the sequences.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The picture, an SVG; the PNG lies beside it.
+    /// The picture, an SVG; the PNG lies beside it under the same name.
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Print one JSON object: task, unit, trained (smallest and largest size), points (size, and its accuracy).
@@ -72,8 +72,9 @@ pub struct Point {
 /// A checkpoint or size that cannot be, a picture that cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let curve = measure(args)?;
-    if let Some(svg) = &args.out {
-        picture(&curve).write(svg, &svg.with_extension("png"))?;
+    if let Some(out) = &args.out {
+        let [svg, png] = pictures(out);
+        picture(&curve).write(&svg, &png)?;
     }
     if args.json {
         return output::json(&curve);
@@ -95,14 +96,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 pub fn measure(args: &Args) -> anyhow::Result<Curve> {
     let (machine, settings) = model::open(&args.model)?;
     let (task, trained) = (settings.task, (settings.train.least, settings.train.most));
-    let sizes = if args.sizes.is_empty() { usual_sizes(trained) } else { args.sizes.clone() };
-    if let Some(small) = sizes.iter().find(|&&size| size < task.least_size()) {
-        return Err(user(format!(
-            "--sizes {small}: {} has sizes from {} on",
-            task.name(),
-            task.least_size()
-        )));
-    }
+    let mut sizes = if args.sizes.is_empty() { usual_sizes(task, trained) } else { args.sizes.clone() };
+    sizes.iter().try_for_each(|&size| expect_size(task, size, "--sizes"))?;
+    // The curve goes from left to right, however the sizes were given.
+    sizes.sort_unstable();
+    sizes.dedup();
     if args.batches == 0 {
         return Err(user("--batches must be at least 1"));
     }
@@ -115,11 +113,11 @@ pub fn measure(args: &Args) -> anyhow::Result<Curve> {
     Ok(Curve { task: task.name().into(), unit: task.unit().into(), trained, points })
 }
 
-/// Within training, at its end, and up to eight times that.
-fn usual_sizes((least, most): (usize, usize)) -> Vec<usize> {
+/// Within training, at its end, and up to eight times that, as far as the task goes.
+fn usual_sizes(task: VectorTask, (least, most): (usize, usize)) -> Vec<usize> {
     let mut sizes = vec![least, usize::midpoint(least, most), most, most * 3 / 2];
     sizes.extend((2..=8).map(|times| most * times));
-    sizes.dedup();
+    sizes.retain(|&size| size <= task.limits().1);
     sizes
 }
 

@@ -7,10 +7,9 @@ use atpm_data::synthetic::vector::{VectorBatch, VectorStream, VectorTask};
 use atpm_model::ntm::Executor;
 use serde::Serialize;
 
-use super::model;
+use super::{expect_size, model, pictures};
 use crate::report::output;
 use crate::report::plot::heat_map::{HeatMaps, Map};
-use crate::run::exit::user;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +32,7 @@ pub struct Args {
     /// Which example.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub index: u64,
-    /// The picture, an SVG; the PNG lies beside it.
+    /// The picture, an SVG; the PNG lies beside it under the same name.
     #[arg(long, value_name = "FILE", default_value = "ntm-weights.svg")]
     pub out: PathBuf,
     /// Print one JSON object: task, size, wrong_bits, read and write (head, step, slot), retraced (for copy: the share of
@@ -70,17 +69,15 @@ pub struct Inspection {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (machine, settings) = model::open(&args.model)?;
     let (task, size) = (settings.task, args.size.unwrap_or(settings.train.most));
-    if size < task.least_size() {
-        return Err(user(format!("--size {size}: {} has sizes from {} on", task.name(), task.least_size())));
-    }
+    expect_size(task, size, "--size")?;
     let stream = VectorStream { task, split: Split::Iid, seed: settings.seed, rows: 1 };
     let batch = stream.batch(args.index, (size, size));
     let seen = watch(&mut Executor::new(machine)?, task, &batch)?;
-    let png = args.out.with_extension("png");
-    picture(&seen, task, &batch).write(&args.out, &png)?;
+    let [svg, png] = pictures(&args.out);
+    picture(&seen, task, &batch).write(&svg, &png)?;
     if args.json {
         let mut json = serde_json::to_value(&seen)?;
-        json["svg"] = serde_json::json!(args.out);
+        json["svg"] = serde_json::json!(svg);
         json["png"] = serde_json::json!(png);
         return output::json(&json);
     }
@@ -97,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             100.0 * retraced
         ))?;
     }
-    output::line(format_args!("{}\n{}", args.out.display(), png.display()))
+    output::line(format_args!("{}\n{}", svg.display(), png.display()))
 }
 
 /// Runs one sequence, a row of a batch of one.

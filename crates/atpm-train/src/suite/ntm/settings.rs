@@ -10,6 +10,7 @@ use toml::{Table, Value};
 
 use crate::run::exit::{OrUser, user};
 use crate::run::nearest::nearest;
+use crate::suite::overrides::Override;
 
 /// All settings; docs/ntm.md lists them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -126,29 +127,25 @@ impl Settings {
         }
     }
 
-    /// The task's defaults with a file and overrides laid over them. The task is `task`, or the file's.
+    /// The task's defaults with a file and overrides laid over them. The task is `task`, or the override's, or the file's.
     ///
     /// # Errors
-    /// No task, a key or value that cannot be, each named with its place.
+    /// No task or two, a key or value that cannot be, each named with its place.
     pub fn load(task: Option<&str>, config: Option<&Path>, overrides: &[String]) -> anyhow::Result<Self> {
         let (table, origin) = match config {
             Some(path) => (read(path)?, path.display().to_string()),
             None => (Table::new(), "the flags".into()),
         };
-        let given = table.get("task").and_then(Value::as_str).map(str::to_owned);
-        let Some(name) = task.map(str::to_owned).or(given) else {
-            return Err(user(format!(
-                "no task given; the tasks are {}",
-                names().collect::<Vec<_>>().join(", ")
-            )));
-        };
-        let mut all =
-            Table::try_from(Self::of(named(&name)?)).context("cannot write the defaults as TOML")?;
+        let overrides =
+            overrides.iter().map(|setting| Override::parse(setting)).collect::<anyhow::Result<Vec<_>>>()?;
+        let task = chosen(task, &overrides, &table, &origin)?;
+        let mut all = Table::try_from(Self::of(task)).context("cannot write the defaults as TOML")?;
         overlay(&mut all, table, "").map_err(|problem| user(format!("{origin}: {problem}")))?;
-        all.insert("task".into(), Value::String(name));
-        for setting in overrides {
-            apply(&mut all, setting)?;
+        for given in &overrides {
+            overlay(&mut all, given.table(), "").map_err(|problem| given.refuse(&problem))?;
         }
+        // What the file says may be another.
+        all.insert("task".into(), Value::String(task.name().into()));
         let settings: Self = all.try_into().with_context(|| origin.clone()).or_user()?;
         settings.validate().map_err(|problem| user(format!("{origin}: {problem}")))?;
         Ok(settings)
@@ -203,7 +200,7 @@ impl Settings {
             log_every,
             ..
         } = self.train;
-        let (task, smallest) = (self.task.name(), self.task.least_size());
+        let (task, (smallest, largest)) = (self.task.name(), self.task.limits());
         let positive = |name: &str, value: f64| {
             if value > 0.0 && value.is_finite() {
                 Ok(())
@@ -218,10 +215,10 @@ impl Settings {
                 Err(format!("{name} must not be negative, got {value}"))
             }
         };
-        if least < smallest || most < least {
+        if least < smallest || most < least || most > largest {
             return Err(format!(
-                "train.least = {least} and train.most = {most}: {task} has sizes from {smallest} on, and the largest \
-                 is not below the smallest"
+                "train.least = {least} and train.most = {most}: {task} has sizes from {smallest} to {largest}, and \
+                 train.most is not below train.least"
             ));
         }
         let counts = [
@@ -259,6 +256,37 @@ fn read(path: &Path) -> anyhow::Result<Table> {
 
 fn names() -> impl Iterator<Item = &'static str> {
     VectorTask::ALL.into_iter().map(VectorTask::name)
+}
+
+/// The task: the flag's, or else the last override's, or else the file's.
+///
+/// # Errors
+/// None, one that does not exist, or a flag and an override that differ.
+fn chosen(
+    flag: Option<&str>,
+    overrides: &[Override<'_>],
+    file: &Table,
+    origin: &str,
+) -> anyhow::Result<VectorTask> {
+    let wanted = || names().collect::<Vec<_>>().join(", ");
+    let word = |value: &Value| {
+        let text = value.as_str().map(str::to_owned);
+        text.ok_or_else(|| format!("`task`: expected one of {}, got {value}", wanted()))
+    };
+    let given = overrides.iter().rev().find(|given| given.path == ["task"]);
+    let set = given.map(|given| word(&given.value).map_err(|problem| given.refuse(&problem))).transpose()?;
+    if let (Some(flag), Some(set)) = (flag, &set)
+        && flag != set
+    {
+        return Err(user(format!("--task {flag} and --set task={set} name two tasks; give one of them")));
+    }
+    if let Some(name) = flag.map(str::to_owned).or(set) {
+        return named(&name);
+    }
+    match file.get("task") {
+        Some(value) => named(&word(value).map_err(|problem| user(format!("{origin}: {problem}")))?),
+        None => Err(user(format!("no task given; give --task NAME, the tasks are {}", wanted()))),
+    }
 }
 
 /// The task of this name.
@@ -306,22 +334,4 @@ fn overlay(all: &mut Table, over: Table, section: &str) -> Result<(), String> {
 fn article(kind: &str) -> String {
     let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {kind}")
-}
-
-/// Lays one `key=value` over the settings.
-fn apply(all: &mut Table, setting: &str) -> anyhow::Result<()> {
-    let refuse = |problem: String| user(format!("--set {setting}: {problem}"));
-    let Some((path, text)) = setting.split_once('=') else {
-        return Err(refuse("write it as key=value, such as train.steps=500".into()));
-    };
-    let parsed = format!("value = {}", text.trim()).parse::<Table>().ok();
-    let value = parsed
-        .and_then(|mut table| if table.len() == 1 { table.remove("value") } else { None })
-        .unwrap_or_else(|| Value::String(text.trim().into()));
-    let mut keys: Vec<&str> = path.trim().split('.').collect();
-    let mut over = Table::from_iter([(keys.pop().unwrap_or_default().to_owned(), value)]);
-    while let Some(section) = keys.pop() {
-        over = Table::from_iter([(section.to_owned(), Value::Table(over))]);
-    }
-    overlay(all, over, "").map_err(refuse)
 }

@@ -7,6 +7,7 @@ use atpm_data::synthetic::vector::{VectorStream, VectorTask};
 use atpm_model::Layer;
 use atpm_model::ntm::{Executor, Ntm};
 
+use super::pictures;
 use super::settings::Settings;
 use super::trainer::Trainer;
 use super::{eval, inspect, model, train};
@@ -45,14 +46,30 @@ fn settings_are_layered_and_mistakes_are_named() {
     assert_eq!(settings.run_dir, Path::new("/tmp/x"));
     assert_eq!(Settings::from_toml(&settings.to_toml().unwrap()).unwrap(), settings);
 
+    // A task brings its own defaults, whoever names it; the override is above the file.
+    for (flag, file) in [(None, None), (Some("priority_sort"), None), (None, Some(file.as_path()))] {
+        let settings = Settings::load(flag, file, &["task=priority_sort".into()]).unwrap();
+        assert_eq!((settings.task, settings.model.read_heads), (VectorTask::PrioritySort, 4), "{flag:?}");
+    }
+    std::fs::write(&file, "task = 5\n").unwrap();
+    let error = Settings::load(None, Some(&file), &[]).unwrap_err();
+    assert!(error.to_string().contains("ntm.toml: `task`: expected one of copy"), "{error:#}");
+
     for (task, set, expected) in [
-        (None, vec![], "no task given; the tasks are copy"),
+        (None, vec![], "no task given; give --task NAME, the tasks are copy"),
+        (None, vec!["task=5"], "--set task=5: `task`: expected one of copy"),
+        (None, vec!["task=copi"], "did you mean `copy`?"),
+        (Some("copy"), vec!["task=repeat_copy"], "--task copy and --set task=repeat_copy name two tasks"),
+        (Some("copy"), vec!["train.most=16385"], "copy has sizes from 1 to 16384"),
+        (Some("priority_sort"), vec!["train.least=70000", "train.most=70000"], "sizes from 1 to 16384"),
+        (Some("copy"), vec!["model.slots=10000000000"], "slots: must be 3 to 65536"),
+        (Some("copy"), vec!["train..steps=1"], "a key is empty"),
         (Some("priority-sort"), vec![], "did you mean `priority_sort`?"),
         (Some("copy"), vec!["train.step=1"], "unknown key `train.step`; did you mean `steps`?"),
         (Some("copy"), vec!["train.steps=many"], "`train.steps`: expected an integer"),
-        (Some("copy"), vec!["train"], "write it as key=value"),
+        (Some("copy"), vec!["train"], "write it as section.key=value"),
         (Some("copy"), vec!["train.least=9", "train.most=3"], "train.least = 9 and train.most = 3"),
-        (Some("associative_recall"), vec!["train.least=1"], "associative_recall has sizes from 2 on"),
+        (Some("associative_recall"), vec!["train.least=1"], "associative_recall has sizes from 2 to"),
         (Some("copy"), vec!["train.lr=0"], "train.lr must be above 0"),
         (Some("copy"), vec!["train.rows=0"], "train.rows must be at least 1"),
         (Some("copy"), vec!["model.slots=2"], "slots"),
@@ -99,6 +116,21 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     first.save(&parts).unwrap();
     let error = train::train(&settings, &Resume::Never, &stop).unwrap_err();
     assert!(exit::code(&error) == 2 && error.to_string().contains("--resume"), "{error:#}");
+    // Other data than the checkpoint's is another run.
+    for (set, expected) in [
+        ("train.rows=8", "train.rows: 16 → 8"),
+        ("train.curriculum=3", "train.curriculum: 0 → 3"),
+        ("seed=1", "seed: 0 → 1"),
+        ("model.suppression=0.5", "model.suppression: 0.0 → 0.5"),
+    ] {
+        let error = train::train(&small(&parts, &[set]), &Resume::Auto, &stop).unwrap_err();
+        assert_eq!(exit::code(&error), 2, "{error:#}");
+        assert!(error.to_string().contains(expected), "{error:#}, expected {expected}");
+    }
+    let other =
+        Settings { train: super::settings::Train { most: 4, ..settings.train.clone() }, ..settings.clone() };
+    let error = train::train(&other, &Resume::Auto, &stop).unwrap_err();
+    assert!(error.to_string().contains("train.most: 3 → 4"), "{error:#}");
     let rest = train::train(&settings, &Resume::Auto, &stop).unwrap();
     assert_eq!((rest.test, rest.steps), (all.test, 6));
     let bits = |run: &Path| std::fs::read(run.join("checkpoints/step-00000006/model.safetensors")).unwrap();
@@ -106,13 +138,52 @@ fn a_resumed_run_is_the_uninterrupted_one() {
     assert!(whole.join(train::RESULTS).is_file());
     let lines = std::fs::read_to_string(whole.join("metrics.jsonl")).unwrap();
     assert_eq!(lines.lines().count(), 6);
+}
 
-    let other = small(&parts, &["seed=1"]);
-    assert_eq!(
-        exit::code(&train::train(&other, &Resume::Auto, &stop).unwrap_err()),
-        2,
-        "another seed is another run"
-    );
+#[test]
+fn a_run_that_is_done_keeps_its_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let (settings, stop) = (small(&run, &[]), StopFlag::default());
+    let done = train::train(&settings, &Resume::Never, &stop).unwrap();
+    assert_eq!(done.validation.len(), 2);
+    let files = || {
+        let checkpoint = "checkpoints/step-00000006/manifest.json";
+        [train::RESULTS, "config.toml", "metrics.jsonl", checkpoint].map(|name| {
+            let path = run.join(name);
+            (std::fs::metadata(&path).unwrap().modified().unwrap(), std::fs::read(&path).unwrap())
+        })
+    };
+    let before = files();
+    assert_eq!(train::train(&settings, &Resume::Auto, &stop).unwrap(), done);
+    assert_eq!(files(), before);
+    // Settings that may change do not undo it; results that are lost are made again.
+    assert_eq!(train::train(&small(&run, &["train.lr=0.5"]), &Resume::Auto, &stop).unwrap(), done);
+    std::fs::remove_file(run.join(train::RESULTS)).unwrap();
+    let again = train::train(&settings, &Resume::Auto, &stop).unwrap();
+    assert_eq!((again.test, again.steps), (done.test, 6));
+    let names = |folder: &Path| -> Vec<_> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    let partial = names(&run).into_iter().find(|name| name.to_string_lossy().contains("partial"));
+    assert_eq!(partial, None, "nothing stays beside what was written");
+
+    // More steps than there were are trained.
+    let longer = small(&run, &[]);
+    let longer = Settings { train: super::settings::Train { steps: 7, ..longer.train }, ..longer };
+    assert_eq!(train::train(&longer, &Resume::Auto, &stop).unwrap().steps, 7);
+}
+
+#[test]
+fn a_picture_is_named_by_either_of_its_files() {
+    for (out, svg, png) in [
+        ("a/x.svg", "a/x.svg", "a/x.png"),
+        ("a/x.png", "a/x.svg", "a/x.png"),
+        ("x.PNG", "x.svg", "x.png"),
+        ("x", "x", "x.png"),
+    ] {
+        assert_eq!(pictures(Path::new(out)), [Path::new(svg), Path::new(png)], "{out}");
+    }
 }
 
 #[test]
@@ -139,11 +210,15 @@ fn a_small_machine_learns_to_copy_and_its_heads_show_it() {
     assert!(results.test.bit_accuracy >= 0.98, "{:?}", results.test);
 
     let out = Some(folder.path().join("curve.svg"));
-    let args = eval::Args { model: run.clone(), sizes: vec![4, 30], batches: 2, seed: 0, out, json: false };
+    let args = eval::Args { model: run.clone(), sizes: vec![30, 4], batches: 2, seed: 0, out, json: false };
     let curve = eval::measure(&args).unwrap();
     assert_eq!(curve.points.iter().map(|point| point.size).collect::<Vec<_>>(), [4, 30]);
     let accuracy = |at: usize| curve.points[at].accuracy.bit_accuracy;
     assert!(accuracy(0) >= 0.98 && accuracy(1) < 0.8, "thirty vectors do not fit into 16 slots: {curve:?}");
+    let large =
+        eval::Args { model: run.clone(), sizes: vec![20_000], batches: 1, seed: 0, out: None, json: false };
+    let error = eval::measure(&large).unwrap_err();
+    assert!(error.to_string().contains("--sizes 20000: copy has sizes from 1 to 16384"), "{error:#}");
     eval::run(&args).unwrap();
     assert!(folder.path().join("curve.png").is_file());
 
@@ -153,9 +228,15 @@ fn a_small_machine_learns_to_copy_and_its_heads_show_it() {
     let seen = inspect::watch(&mut machine, settings.task, &stream.batch(0, (5, 5))).unwrap();
     assert_eq!((seen.read.len(), seen.read[0].len(), seen.read[0][0].len()), (1, 11, 16));
     assert_eq!(seen.retraced, Some(1.0), "the read head goes where the write head went");
-    let out = folder.path().join("weights.svg");
-    inspect::run(&inspect::Args { model: run, size: Some(5), index: 0, out, json: false }).unwrap();
-    assert!(folder.path().join("weights.png").is_file());
+    let look = |size, out: &str| {
+        let out = folder.path().join(out);
+        inspect::run(&inspect::Args { model: run.clone(), size: Some(size), index: 0, out, json: false })
+    };
+    look(5, "weights.png").unwrap();
+    assert!(std::fs::read(folder.path().join("weights.png")).unwrap().starts_with(b"\x89PNG"));
+    assert!(std::fs::read_to_string(folder.path().join("weights.svg")).unwrap().starts_with("<svg"));
+    let error = look(0, "none.svg").unwrap_err();
+    assert!(error.to_string().contains("--size 0: copy has sizes from 1 to 16384"), "{error:#}");
 }
 
 // A machine that cannot have learned must not look as if it had.

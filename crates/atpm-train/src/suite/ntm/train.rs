@@ -7,15 +7,16 @@ use std::time::Instant;
 
 use anyhow::Context;
 use atpm_data::synthetic::Split;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
 use super::trainer::{Accuracy, Record, Trainer};
+use crate::checkpoint::Loaded;
 use crate::report::jsonl::{METRICS, keep_up_to};
 use crate::report::output;
 use crate::run::exit::Interrupted;
 use crate::run::folder::Resume;
-use crate::run::{folder, logging, threads};
+use crate::run::{folder, logging, threads, whole};
 use crate::training::signals::StopFlag;
 
 /// Where a run says what it reached.
@@ -53,7 +54,7 @@ pub struct Args {
 }
 
 /// What a run reached.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// The task.
     pub task: String,
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     output::line(sentence(&results))
 }
 
-/// Trains `settings` to its end, or until `stop` is raised.
+/// Trains `settings` to its end, or until `stop` is raised. A run that is at its end already keeps its results.
 ///
 /// # Errors
 /// As [`run`].
@@ -98,15 +99,12 @@ pub fn train(settings: &Settings, resume: &Resume, stop: &StopFlag) -> anyhow::R
         Some(loaded) => Trainer::resume(settings, loaded)?,
         None => Trainer::new(settings)?,
     };
-    folder::create(&settings.run_dir)?;
-    let config = settings.run_dir.join("config.toml");
-    std::fs::write(&config, settings.to_toml()?)
-        .with_context(|| format!("cannot write {}", config.display()))?;
-    let mut resumed_from = start.map(|loaded| loaded.state.step);
-    if let Some(step) = resumed_from {
-        folder::set_aside_newer(&settings.run_dir, step)?;
+    if let Some(results) = start.as_ref().and_then(|loaded| finished(settings, loaded)) {
+        tracing::info!("all {} steps are done: the results stand as they are", results.steps);
+        return Ok(results);
     }
-    let mut metrics = metrics(&settings.run_dir, resumed_from)?;
+    let resumed_from = start.map(|loaded| loaded.state.step);
+    let metrics = prepare(settings, resumed_from)?;
     tracing::info!(
         "{}, seed {}: {} parameters, {} steps",
         settings.task.name(),
@@ -114,36 +112,7 @@ pub fn train(settings: &Settings, resume: &Resume, stop: &StopFlag) -> anyhow::R
         trainer.parameter_count(),
         settings.train.steps
     );
-    let mut validation = Vec::new();
-    let mut seconds = 0.0;
-    let mut saved = None;
-    while trainer.step_count() < settings.train.steps {
-        if let Some(signal) = stop.raised() {
-            trainer.save(&settings.run_dir)?;
-            return Err(Interrupted { signal, advice: "go on with --resume auto" }.into());
-        }
-        let mut record = trainer.train_step()?;
-        seconds += record.seconds;
-        record.resumed_from = resumed_from.take();
-        let last = record.step == settings.train.steps;
-        if last || is_due(record.step, settings.eval.every) {
-            let began = Instant::now();
-            let accuracy = trainer.evaluate(Split::Validation)?;
-            validation.push((record.step, accuracy));
-            tracing::info!(
-                "step {} validation: {} ({:.1} s)",
-                record.step,
-                words(&accuracy),
-                began.elapsed().as_secs_f64()
-            );
-            record.eval = Some(accuracy);
-        }
-        show(&record, settings);
-        write(&mut metrics, &record).with_context(|| format!("cannot write {METRICS}"))?;
-        if last || is_due(record.step, settings.checkpoint.every) {
-            saved = Some(trainer.save(&settings.run_dir)?);
-        }
-    }
+    let Session { validation, seconds, saved } = go_on(&mut trainer, settings, metrics, resumed_from, stop)?;
     let checkpoint = match saved {
         Some(path) => path,
         None => trainer.save(&settings.run_dir)?,
@@ -158,10 +127,80 @@ pub fn train(settings: &Settings, resume: &Resume, stop: &StopFlag) -> anyhow::R
         seconds,
         checkpoint,
     };
-    let path = settings.run_dir.join(RESULTS);
-    std::fs::write(&path, serde_json::to_vec_pretty(&results)?)
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    let json = serde_json::to_vec_pretty(&results).context("cannot write the results as JSON")?;
+    whole::write(&settings.run_dir.join(RESULTS), &json)?;
     Ok(results)
+}
+
+/// The results of a run that the checkpoint is the end of. Those that cannot be read are made again, as those that the
+/// program had no time to write.
+fn finished(settings: &Settings, last: &Loaded) -> Option<Results> {
+    let step = last.state.step;
+    if step < settings.train.steps || !last.path.starts_with(&settings.run_dir) {
+        return None;
+    }
+    let text = std::fs::read(settings.run_dir.join(RESULTS)).ok()?;
+    let results: Results = serde_json::from_slice(&text).ok()?;
+    (results.steps == step).then_some(results)
+}
+
+/// Makes the run's folder, and opens its metrics.
+fn prepare(settings: &Settings, resumed_from: Option<u64>) -> anyhow::Result<File> {
+    let run_dir = &settings.run_dir;
+    folder::create(run_dir)?;
+    whole::write(&run_dir.join(folder::CONFIG), settings.to_toml()?.as_bytes())?;
+    if let Some(step) = resumed_from {
+        folder::set_aside_newer(run_dir, step)?;
+    }
+    metrics(run_dir, resumed_from)
+}
+
+/// What a session leaves behind.
+#[derive(Default)]
+struct Session {
+    validation: Vec<(u64, Accuracy)>,
+    seconds: f64,
+    /// The newest checkpoint.
+    saved: Option<PathBuf>,
+}
+
+/// Every step that is left, with what is due after it.
+fn go_on(
+    trainer: &mut Trainer,
+    settings: &Settings,
+    mut metrics: File,
+    mut resumed_from: Option<u64>,
+    stop: &StopFlag,
+) -> anyhow::Result<Session> {
+    let mut session = Session::default();
+    while trainer.step_count() < settings.train.steps {
+        if let Some(signal) = stop.raised() {
+            trainer.save(&settings.run_dir)?;
+            return Err(Interrupted { signal, advice: "go on with --resume auto" }.into());
+        }
+        let mut record = trainer.train_step()?;
+        session.seconds += record.seconds;
+        record.resumed_from = resumed_from.take();
+        let last = record.step == settings.train.steps;
+        if last || is_due(record.step, settings.eval.every) {
+            let began = Instant::now();
+            let accuracy = trainer.evaluate(Split::Validation)?;
+            session.validation.push((record.step, accuracy));
+            tracing::info!(
+                "step {} validation: {} ({:.1} s)",
+                record.step,
+                words(&accuracy),
+                began.elapsed().as_secs_f64()
+            );
+            record.eval = Some(accuracy);
+        }
+        show(&record, settings);
+        write(&mut metrics, &record).with_context(|| format!("cannot write {METRICS}"))?;
+        if last || is_due(record.step, settings.checkpoint.every) {
+            session.saved = Some(trainer.save(&settings.run_dir)?);
+        }
+    }
+    Ok(session)
 }
 
 fn metrics(run_dir: &Path, resumed_from: Option<u64>) -> anyhow::Result<File> {

@@ -11,12 +11,12 @@ use atpm_model::ntm::Ntm;
 use atpm_model::ntm::loss::{BitScore, gradient, score};
 use atpm_model::{Layer, Parameter, zero_gradients};
 use candle_core::{Device, Tensor};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::resume;
 use super::settings::Settings;
 use crate::checkpoint::{self, Contents, Loaded, TrainState};
 use crate::run::config::{Schedule, ScheduleKind};
-use crate::run::exit::user;
 use crate::training::schedule::learning_rate;
 use crate::training::step::{clip_scale, members};
 
@@ -39,7 +39,7 @@ pub struct Trainer {
 }
 
 /// What a score says, as shares.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Accuracy {
     /// Mean loss of an answer bit, nats.
     pub loss: f64,
@@ -109,15 +109,9 @@ impl Trainer {
     /// Where a checkpoint left off.
     ///
     /// # Errors
-    /// A checkpoint of another machine or task.
+    /// A checkpoint of another machine or of other data.
     pub fn resume(settings: &Settings, loaded: &Loaded) -> anyhow::Result<Self> {
-        let stored = Settings::from_toml(&loaded.state.config)?;
-        if (stored.task, &stored.model, stored.seed) != (settings.task, &settings.model, settings.seed) {
-            return Err(user(format!(
-                "{} was trained with another task, [model] or seed; resume with the settings in its state.json",
-                loaded.path.display()
-            )));
-        }
+        resume::compare(&Settings::from_toml(&loaded.state.config)?, settings, &loaded.path)?;
         let mut trainer = Self::new(settings)?;
         loaded.restore(&trainer.parameters, &trainer.m, &trainer.v)?;
         trainer.step = loaded.state.step;
@@ -129,11 +123,6 @@ impl Trainer {
     /// Steps done.
     pub fn step_count(&self) -> u64 {
         self.step
-    }
-
-    /// The machine.
-    pub fn machine(&self) -> &Ntm {
-        &self.machine
     }
 
     /// Elements of all parameters.

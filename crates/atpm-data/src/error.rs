@@ -162,22 +162,27 @@ pub enum Error {
 /// The way out of a bad shard.
 const SKIP: &str = "set data.on_bad_shard = \"skip\" (--on-bad-shard skip) to go on without it";
 
+/// Whether an I/O error is about the path that was given or the rights to it, and not about the machine as a full disk is.
+pub fn is_users_io(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::NotFound
+            | ErrorKind::PermissionDenied
+            | ErrorKind::NotADirectory
+            | ErrorKind::IsADirectory
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::InvalidInput
+            | ErrorKind::AlreadyExists
+    )
+}
+
 impl Error {
     /// Whether the user can correct it: data, settings, paths and rights are the user's. A full disk, a broken device or a
     /// defect of this program is a failure.
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Worker { .. } | Self::Stopped => false,
-            Self::Io { source, .. } => matches!(
-                source.kind(),
-                ErrorKind::NotFound
-                    | ErrorKind::PermissionDenied
-                    | ErrorKind::NotADirectory
-                    | ErrorKind::IsADirectory
-                    | ErrorKind::ReadOnlyFilesystem
-                    | ErrorKind::InvalidInput
-                    | ErrorKind::AlreadyExists
-            ),
+            Self::Io { source, .. } => is_users_io(source.kind()),
             _ => true,
         }
     }

@@ -25,7 +25,7 @@ mod tokenizer;
 pub use config::{DataConfig, OnBadShard, OnInvalidUtf8, TextConfig};
 pub use counters::Counters;
 pub use dataset::{Dataset, ShardStamp};
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_users_io};
 pub use eval::EvalSource;
 pub use files::common_files;
 pub use inspect::{ColumnReport, FileReport, Inspection, inspect};

@@ -225,6 +225,11 @@ fn a_dry_run_looks_at_the_starting_point_and_at_all_shards() {
         let (code, message) = place.refused(&plan(flags));
         assert!(code == 2 && message.contains(expected), "{flags:?}: {code} {message}");
     }
+    let overlap = plan(&["--resume", "auto", "--set", "data.train=demo"]);
+    let said = place.command(&overlap).output().unwrap().stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("val_00000.parquet in both data.train and data.val"), "{said}");
+
     std::fs::write(place.path().join("demo/val_00000.parquet"), "no shard").unwrap();
     let (code, message) = place.refused(&plan(&["--resume", "auto"]));
     assert!(code == 2 && message.contains("val_00000.parquet"), "{code} {message}");
@@ -483,7 +488,7 @@ fn mistakes(place: &Workplace) {
             "not trained on the memory tasks",
         ),
         (vec!["inspect", "--model", "run", "--prompt", "x", "--mark", "1", "--out", "new"], "--mark 1"),
-        (vec!["eval", "--model", "run", "--data", "demo", "--invalid-utf8", "skip"], "`replace`"),
+        (vec!["eval", "--model", "run", "--data", "demo", "--invalid-utf8", "skip"], "give fail or replace"),
         (vec!["eval", "--model", "run", "--data", "nothing.parquet"], "nothing.parquet"),
         (vec!["eval", "--model", "run", "--data", "demo", "--tokens", "0"], "--tokens"),
         (

@@ -243,7 +243,8 @@ fn spoil(shard: &Path, start: f64) {
 fn an_error_in_the_data_saves_what_was_trained() {
     let lab = Lab::new();
     spoil(&lab.path("train_00000.parquet"), 0.5);
-    let run = lab.run("a", &["train.steps=400", "train.rows=1", "train.accumulate=3", "report.telemetry_every=0"]);
+    let run =
+        lab.run("a", &["train.steps=400", "train.rows=1", "train.accumulate=3", "report.telemetry_every=0"]);
     let error = train(&run, &Resume::Never, &StopFlag::default(), &Console::default()).unwrap_err();
     assert_eq!(exit::code(&error), 2);
     assert!(error.to_string().contains("data.on_bad_shard"), "{error}");
@@ -275,7 +276,8 @@ fn an_evaluation_that_fails_costs_no_step() {
 // A run whose last evaluation was cut short is not finished.
 #[test]
 fn a_signal_in_the_last_evaluation_is_told() {
-    let options = DemoOptions { train_bytes: 60_000, row_group: 16, val_bytes: 600_000, ..DemoOptions::default() };
+    let options =
+        DemoOptions { train_bytes: 60_000, row_group: 16, val_bytes: 600_000, ..DemoOptions::default() };
     let lab = Lab::with(CONFIG, &options);
     let run = lab.run("a", &["train.steps=1", "schedule.warmup=0", "eval.every=1", "eval.batches=0"]);
     let stop = StopFlag::default();

@@ -70,11 +70,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn measure(args: &Args) -> anyhow::Result<Report> {
-    let data = DataConfig {
-        train: args.data.clone(),
-        tokenizer: args.tokenizer.clone(),
-        ..args.text.data_config()
-    };
+    let data =
+        DataConfig { train: args.data.clone(), tokenizer: args.tokenizer.clone(), ..args.text.data_config() };
     let tokenizer = Arc::new(Tokenizer::open(&args.tokenizer).or_user()?);
     let config = TextConfig::new(data, 0, args.batch, args.seq);
     // From before the shards are opened, so that nothing prepared ahead of its use comes for free.

@@ -56,23 +56,12 @@ pub enum Error {
     Tensor(#[from] atpm_core::Error),
 }
 
-/// Whether an I/O error is about the path that was given, and not about the machine as a full disk is.
-pub(crate) fn is_users_io(kind: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{
-        AlreadyExists, InvalidInput, IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem,
-    };
-    matches!(
-        kind,
-        AlreadyExists | InvalidInput | IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem
-    )
-}
-
 impl Error {
     /// Whether the user can set it right by giving another path or model: exit code 2 instead of 1.
     pub fn is_user_mistake(&self) -> bool {
         match self {
             Self::Incomplete { .. } | Self::Format { .. } | Self::Mismatch { .. } => true,
-            Self::Io { source, .. } => is_users_io(source.kind()),
+            Self::Io { source, .. } => atpm_data::is_users_io(source.kind()),
             Self::Refused { .. } | Self::Tensor(_) => false,
         }
     }

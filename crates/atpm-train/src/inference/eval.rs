@@ -82,12 +82,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         token_losses::expect_place(path)?;
     }
     let opened = model::open_on(&args.model, &device::open(&args.device)?)?;
-    let data = DataConfig {
-        val: args.data.clone(),
-        bos: opened.bos,
-        eos: opened.eos,
-        ..args.text.data_config()
-    };
+    let data =
+        DataConfig { val: args.data.clone(), bos: opened.bos, eos: opened.eos, ..args.text.data_config() };
     let config = TextConfig::new(data, 0, args.rows, args.tokens);
     let stop = StopFlag::default();
     let mut rows = TokenLosses::new(args.tokens);

@@ -152,7 +152,8 @@ mod tests {
         field_names(&serde_json::to_value(record).unwrap(), &mut names);
         assert!(names.len() > 30, "{names:?}");
         for name in names {
-            let is_there = [format!("`{name}`"), format!("[].{name}`")].iter().any(|cell| page.contains(cell));
+            let is_there =
+                [format!("`{name}`"), format!("[].{name}`")].iter().any(|cell| page.contains(cell));
             assert!(is_there, "docs/metrics.md lacks `{name}`");
         }
     }

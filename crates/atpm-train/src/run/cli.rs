@@ -91,10 +91,10 @@ pub struct TextArgs {
     #[arg(long, value_name = "NAME", default_value = "text")]
     pub text_column: String,
     /// What a shard that cannot be read does: `fail`, or `skip`, as `data.on_bad_shard`.
-    #[arg(long, value_name = "fail|skip", default_value = "fail", value_parser = parse_policy::<OnBadShard>)]
+    #[arg(long, value_name = "fail|skip", default_value = "fail")]
     pub on_bad_shard: OnBadShard,
     /// What a document that is not UTF-8 does: `fail`, or `replace`, as `data.invalid_utf8`.
-    #[arg(long, value_name = "fail|replace", default_value = "fail", value_parser = parse_policy::<OnInvalidUtf8>)]
+    #[arg(long, value_name = "fail|replace", default_value = "fail")]
     pub invalid_utf8: OnInvalidUtf8,
 }
 
@@ -108,11 +108,6 @@ impl TextArgs {
             ..DataConfig::default()
         }
     }
-}
-
-/// A policy by the name that it has in a config.
-fn parse_policy<T: serde::de::DeserializeOwned>(name: &str) -> Result<T, String> {
-    serde_json::from_value(name.into()).map_err(|error| error.to_string())
 }
 
 /// Everything but training.

@@ -57,7 +57,7 @@ fn is_users_mistake(error: &(dyn std::error::Error + 'static)) -> bool {
         return error.is_user_mistake();
     }
     if let Some(error) = error.downcast_ref::<atpm_data::Error>() {
-        return !matches!(error, atpm_data::Error::Worker { .. } | atpm_data::Error::Stopped);
+        return error.is_user_mistake();
     }
     error.is::<UserError>() || matches!(error.downcast_ref(), Some(atpm_model::Error::Config { .. }))
 }

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use super::config::{Run, changes};
 use super::exit::{OrUser, user};
+use super::whole;
 use crate::checkpoint::{self, Loaded};
 
 /// The resolved settings' name in a run folder.
@@ -85,12 +86,8 @@ pub fn is_own(run_dir: &Path, checkpoint: &Path) -> bool {
 /// # Errors
 /// A folder that cannot be made or written.
 pub fn prepare(run: &Run) -> anyhow::Result<()> {
-    let folder = run.run_dir();
-    create(folder)?;
-    let (path, beside) = (folder.join(CONFIG), folder.join("config.toml.tmp"));
-    std::fs::write(&beside, run.to_toml()?)
-        .and_then(|()| std::fs::rename(&beside, &path))
-        .with_context(|| format!("cannot write {}", path.display()))
+    create(run.run_dir())?;
+    whole::write(&run.run_dir().join(CONFIG), run.to_toml()?.as_bytes())
 }
 
 /// Makes the folder, if it is not there.

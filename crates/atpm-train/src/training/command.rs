@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::estimate::EstimateReport;
 use super::session::{Outcome, Stopped, train_plan};
-use super::setup::{Plan, sketch};
+use super::setup::{Plan, sketch, warn_of_common_files};
 use super::signals::StopFlag;
 use crate::report::output;
 use crate::run::cli::TrainArgs;
@@ -92,7 +92,7 @@ fn check_data(run: &Run) -> anyhow::Result<String> {
         outcome => outcome,
     };
     match opened {
-        Ok(()) => Ok("checked".into()),
+        Ok(()) => warn_of_common_files(run.data()).map(|()| "checked".into()),
         Err(error @ atpm_data::Error::NoFiles { .. }) => Ok(format!("not checked: {error}")),
         Err(error) => Err(error.into()),
     }

@@ -44,6 +44,14 @@ pub fn evaluate(
         each(&batch, &losses);
         done += 1;
     }
+    let read = source.counters();
+    if read.bad_shards + read.bad_row_groups > 0 {
+        tracing::warn!(
+            "the evaluation went without {} unreadable shards and {} row groups",
+            read.bad_shards,
+            read.bad_row_groups
+        );
+    }
     tally
         .evaluation(started.elapsed().as_secs_f64())
         .context("the validation shards hold no token to predict")

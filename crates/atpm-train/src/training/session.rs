@@ -273,12 +273,15 @@ impl<'a> Session<'a> {
         };
         let read = self.source.counters();
         tracing::info!(
-            "data read so far: {} documents, {} empty and {} null rows, {} repaired, pass {}",
+            "data read so far: {} documents, {} empty and {} null rows, {} repaired, pass {}; left out as unreadable: \
+             {} shards, {} row groups",
             read.kept,
             read.empty,
             read.null,
             read.invalid,
-            read.epoch + 1
+            read.epoch + 1,
+            read.bad_shards,
+            read.bad_row_groups
         );
         if self.last_record.is_none() && counters.step >= self.last_step {
             tracing::info!("nothing to do: step {} of {} is done", counters.step, self.last_step);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use atpm_data::{
     BatchSource, BpeOptions, DataConfig, EvalSource, ShardStamp, Specials, TextPosition, TextSource,
-    Tokenizer, train_bpe,
+    Tokenizer, common_files, train_bpe,
 };
 use candle_core::Device;
 
@@ -65,7 +65,9 @@ impl Plan {
             tracing::warn!("schedule.warmup is longer than train.steps: the peak rate is never reached");
         }
         if run.schedule().kind == ScheduleKind::Wsd && run.schedule().decay_steps == 0 {
-            tracing::warn!("schedule.decay_steps is 0: the rate stays at its peak, and final_ratio has no effect");
+            tracing::warn!(
+                "schedule.decay_steps is 0: the rate stays at its peak, and final_ratio has no effect"
+            );
         }
         let estimate = Estimate::checked(&run, &device)?;
         Ok(Self { run, device, tokenizer: Arc::new(tokenizer), estimate, start })
@@ -82,6 +84,7 @@ impl Plan {
         if run.eval().every > 0 {
             // A mistake in the validation shards shows now, not at the first evaluation.
             EvalSource::open(&run.eval_text(), Arc::clone(&self.tokenizer)).map_err(with_hint)?;
+            warn_of_common_files(run.data())?;
         }
         folder::prepare(run)?;
         console.attach(run.run_dir())?;
@@ -137,6 +140,22 @@ pub fn open_source(
         dataset.lanes
     );
     Ok(source)
+}
+
+/// Says that the loss on validation shards is one of training; it may be meant, to see whether a model can learn at all.
+///
+/// # Errors
+/// Shards that are missing.
+pub fn warn_of_common_files(data: &DataConfig) -> anyhow::Result<()> {
+    let common = common_files(&data.train, &data.val).map_err(with_hint)?;
+    if let [first, others @ ..] = common.as_slice() {
+        let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+        tracing::warn!(
+            "{}{more} in both data.train and data.val: the evaluation is of text that was trained on",
+            first.display()
+        );
+    }
+    Ok(())
 }
 
 /// Whoever has no shards yet can make some.

@@ -84,7 +84,8 @@ run() { # device, run folder, more settings
   timeout "$LEFT" $train --config configs/debug.toml --set device="$device" --set run_dir="$folder" --set train.steps="$steps" \
     --set schedule.warmup=5 --set eval.every="$steps" --set checkpoint.every="$steps" "$@" --json >"$folder.json"
 }
-losses() { sed -nE 's/.*"step":([0-9]+).*"loss":([-+0-9.eE]+).*/\1 \2/p; t; s/.*"loss":([-+0-9.eE]+).*"step":([0-9]+).*/\2 \1/p' "$1/metrics.jsonl"; }
+# A record begins with its step and the step's loss; further losses, of evaluations, may follow.
+losses() { sed -nE 's/^\{"step":([0-9]+),"loss":([-+0-9.eE]+).*/\1 \2/p' "$1/metrics.jsonl"; }
 near() { # run, run, largest relative difference of a step's loss
   paste -d ' ' <(losses "$1") <(losses "$2") | awk -v most="$3" -v steps="$steps" '
     { if ($1 != $3 || NF != 4) broken = 1; d = ($4 - $2) / $2; if (d < 0) d = -d; if (!(d <= worst)) worst = d }

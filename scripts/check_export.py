@@ -182,7 +182,8 @@ class Reference:
             omega = torch.cat([beta_key.expand(-1, -1, k), beta_value.expand(-1, -1, v)], -1)
             state = state + write.unsqueeze(-1) * (omega * residual).unsqueeze(-2)
 
-            towards = write / dot(write, write).sqrt()
+            length = dot(write, write).sqrt()
+            towards = torch.where(length > 0, write / length, 0.0)
             question = question + recall * (1 - dot(question, towards)) * towards
             answers.append(read(state, question))
         y = self.norm(torch.stack(answers, 1), prefix + "out_norm.weight").flatten(2)

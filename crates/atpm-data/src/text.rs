@@ -123,6 +123,19 @@ impl TextSource {
         Counters::sum(&self.position.lanes, self.bad_shards)
     }
 
+    /// The next `count` batches, which one step of training reads. Unless all arrive, the position stays before the first.
+    ///
+    /// # Errors
+    /// As [`BatchSource::next_batch`].
+    pub fn next_batches(&mut self, count: usize) -> Result<Vec<Batch>> {
+        let (row, lanes) = (self.position.row, self.position.lanes.clone());
+        let batches: Result<Vec<_>> = (0..count).map(|_| self.next_batch()).collect();
+        if batches.is_err() {
+            (self.position.row, self.position.lanes) = (row, lanes);
+        }
+        batches
+    }
+
     /// Seconds that [`BatchSource::next_batch`] waited for data since this source was opened.
     pub fn wait_seconds(&self) -> f64 {
         self.prefetch.wait_seconds()

@@ -50,6 +50,17 @@ fn pass(calls: usize, work: Work, run: impl Fn() -> anyhow::Result<()> + 'static
 
 const CONTROLS: &str = "linear controls";
 
+/// The optimiser of what is measured: its speed depends on none of these.
+pub(super) const ADAMW: adamw::Config = adamw::Config {
+    lr: 1e-4,
+    beta1: 0.9,
+    beta2: 0.95,
+    eps: 1e-8,
+    weight_decay: 0.1,
+    grad_scale: 1.0,
+    step: 1,
+};
+
 /// Makes the cases of a model and a block of tokens.
 pub struct Cases<'a> {
     model: &'a ModelConfig,
@@ -445,16 +456,7 @@ impl<'a> Cases<'a> {
         let gradient = self.wide(&[count], 0.01)?;
         let bytes = size(&parameter);
         let (m, v) = (parameter.zeros_like()?, parameter.zeros_like()?);
-        let config = adamw::Config {
-            lr: 1e-4,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
-            grad_scale: 1.0,
-            step: 1,
-        };
-        let update = move || Ok(adamw::update(&config, &parameter, &m, &v, &gradient)?);
+        let update = move || Ok(adamw::update(&ADAMW, &parameter, &m, &v, &gradient)?);
         Ok(Case {
             name: "adamw",
             forward: None,

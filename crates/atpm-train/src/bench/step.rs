@@ -6,13 +6,13 @@ use atpm_model::{Decoder, Flops, ModelConfig, ModelKind, Parameter, zero_gradien
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
-use super::cases::Cases;
+use super::cases::{ADAMW, Cases};
 use super::clock::{PeakSizes, Peaks, Resident, matmul_peak_on, median, resident_bytes, seconds};
 use super::op_table::OpTable;
 use super::sizes::{self, Block, Random, SizeArgs, Sizes};
 use crate::report::output;
 use crate::run::device;
-use crate::training::step::{clip_scale, members};
+use crate::training::step::{clip_scale, global_norm, members, zero_moments};
 
 /// Flags of `bench step`.
 #[derive(Debug, clap::Args)]
@@ -163,16 +163,14 @@ impl Step {
     ) -> anyhow::Result<Self> {
         let model = Decoder::new(config, 0, device)?.with_precision(precision);
         let parameters = model.parameters();
-        let zeros =
-            || parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>();
         let tokens = Random(7).ids(&[block.rows, block.tokens + 1], config.vocab)?;
         Ok(Self {
             ids: tokens.narrow(1, 0, block.tokens)?.contiguous()?,
             targets: tokens.narrow(1, 1, block.tokens)?.contiguous()?,
             segments: Segments::from_starts(block.tokens, vec![vec![0]; block.rows])?,
             model,
-            m: zeros()?,
-            v: zeros()?,
+            m: zero_moments(&parameters)?,
+            v: zero_moments(&parameters)?,
             parameters,
         })
     }
@@ -183,16 +181,8 @@ impl Step {
         let scale = 1.0 / self.ids.elem_count() as f64;
         let output = self.model.train_step_backward(&self.ids, &self.targets, &self.segments, scale, 0.0)?;
         let gradients: Vec<_> = self.parameters.iter().map(|parameter| &parameter.gradient).collect();
-        let norm = adamw::squared_norm_of_all(&gradients)?.sqrt();
-        let config = adamw::Config {
-            lr: 1e-4,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
-            grad_scale: clip_scale(norm, 1.0),
-            step,
-        };
+        let norm = global_norm(&gradients)?;
+        let config = adamw::Config { grad_scale: clip_scale(norm, 1.0), step, ..ADAMW };
         adamw::update_all(&config, &members(&self.parameters, &self.m, &self.v))?;
         let losses = atpm_core::read_f32(&output.token_losses)?;
         Ok(losses.into_iter().map(f64::from).sum::<f64>() * scale)

@@ -6,11 +6,19 @@ use std::path::Path;
 
 use anyhow::Context;
 
+/// [`replace`], and says which file could not be written.
+///
+/// # Errors
+/// As [`replace`].
+pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    replace(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Writes beside the target first and renames, so that nobody meets half a file; what stood there gives way.
 ///
 /// # Errors
 /// Whatever the file system refuses; the target is then as it was.
-pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Two programs that write the same file do not share what stands beside it.
     name.push(format!(".{}.partial", std::process::id()));
@@ -20,7 +28,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         // The error that is told is the first one.
         drop(fs::remove_file(&beside));
     }
-    written.with_context(|| format!("cannot write {}", path.display()))
+    written
 }
 
 fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use atpm_data::{Batch, BatchSource, TextPosition, TextSource};
+use atpm_data::{Batch, BatchSource, TextSource};
 use serde::Serialize;
 
 use super::evaluation::evaluate;
@@ -88,8 +88,6 @@ struct Session<'a> {
     stop: &'a StopFlag,
     trainer: Trainer,
     source: TextSource,
-    /// Where the data of the next step begin. The source itself may be past some of them.
-    position: TextPosition,
     metrics: JsonLines,
     progress: Progress,
     meter: RateMeter,
@@ -131,7 +129,6 @@ impl<'a> Session<'a> {
             evaluation_abandoned: false,
             newest: None,
             tokenizer_files: tokenizer_files(plan)?,
-            position: source.position(),
             trainer,
             source,
         })
@@ -145,7 +142,6 @@ impl<'a> Session<'a> {
     /// A step and what is due after it; one record.
     fn one_step(&mut self, number: u64) -> anyhow::Result<()> {
         let (mut record, batches) = self.train_step()?;
-        self.position = self.source.position();
         let run = &self.plan.run;
         if is_due(number, run.report().telemetry_every) {
             let inputs = Inputs::of(&batches[0])?;
@@ -172,7 +168,7 @@ impl<'a> Session<'a> {
     /// The batches of one step. An error in the data costs no step: what is trained so far is saved first.
     fn next_batches(&mut self) -> anyhow::Result<Vec<Batch>> {
         let count = self.plan.run.train().accumulate;
-        let batches: Result<Vec<_>, _> = (0..count).map(|_| self.source.next_batch()).collect();
+        let batches = self.source.next_batches(count);
         if batches.is_err()
             && let Err(error) = self.save_the_rest()
         {
@@ -224,7 +220,7 @@ impl<'a> Session<'a> {
     fn save(&mut self) -> anyhow::Result<()> {
         let tokenizer = &self.plan.tokenizer;
         let state = TrainState {
-            data: serde_json::to_value(&self.position).context("cannot write the data position")?,
+            data: serde_json::to_value(self.source.position()).context("cannot write the data position")?,
             tokenizer: tokenizer_name(self.plan)?.into(),
             tokenizer_fingerprint: tokenizer.fingerprint().into(),
             ..self.trainer.state()?

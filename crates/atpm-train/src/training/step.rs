@@ -146,11 +146,16 @@ impl Trainer {
 }
 
 /// `√Σ g²` over all gradients, in f64 and in a fixed order.
-fn global_norm(gradients: &[&Tensor]) -> anyhow::Result<f64> {
+pub(crate) fn global_norm(gradients: &[&Tensor]) -> anyhow::Result<f64> {
     if gradients.is_empty() {
         bail!("the model has no parameters, so there is no gradient norm");
     }
     Ok(adamw::squared_norm_of_all(gradients)?.sqrt())
+}
+
+/// Moments before the first update.
+pub(crate) fn zero_moments(parameters: &[Parameter]) -> candle_core::Result<Vec<Tensor>> {
+    parameters.iter().map(|parameter| parameter.value.zeros_like()).collect()
 }
 
 /// Parameters with their moments, for an update of all of them.

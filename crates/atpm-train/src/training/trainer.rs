@@ -5,6 +5,7 @@ use atpm_core::cuda;
 use atpm_model::{Decoder, Parameter};
 use candle_core::{Device, Tensor};
 
+use super::step::zero_moments;
 use crate::checkpoint::{Loaded, TrainState};
 use crate::dist::{Collective, Single};
 use crate::run::config::Run;
@@ -51,12 +52,10 @@ impl Trainer {
             );
         }
         let parameters = model.parameters();
-        let zeros =
-            || parameters.iter().map(|parameter| parameter.value.zeros_like()).collect::<Result<Vec<_>, _>>();
         Ok(Self {
             run: run.clone(),
-            m: zeros()?,
-            v: zeros()?,
+            m: zero_moments(&parameters)?,
+            v: zero_moments(&parameters)?,
             model,
             parameters,
             collective: Box::new(Single),

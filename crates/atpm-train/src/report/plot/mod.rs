@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::run::whole;
+
 pub use command::{Args, run};
 pub use png::PIXELS_PER_UNIT;
 pub use trace::Trace;
@@ -156,20 +158,11 @@ pub fn write(runs: &[PathBuf], options: &Options, svg: &Path, png: &Path) -> Res
 /// # Errors
 /// A file that cannot be written.
 pub fn write_traces(traces: &[Trace], options: &Options, svg: &Path, png: &Path) -> Result<()> {
-    let picture = figure::draw(traces, options);
-    let pixels = png::rasterise(&picture)?;
-    replace(svg, picture.as_bytes())?;
-    replace(png, &pixels)
+    write_picture(&figure::draw(traces, options), svg, png)
 }
 
-/// Writes beside the target first, so that no reader meets half a file.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let fail = |source| Error::Write { path: path.to_owned(), source };
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    std::fs::write(&partial, bytes).map_err(fail)?;
-    std::fs::rename(&partial, path).map_err(fail)
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    whole::replace(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
 /// Writes a finished picture into two files.

@@ -6,6 +6,7 @@ use atpm_data::synthetic::{Sample, WriteKind, vocabulary};
 use crate::inference::model::Opened;
 use crate::report::plot::sheet::MOST_TOKENS;
 use crate::run::exit::user;
+use crate::suite::kept::expect_words;
 
 /// One sequence.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,13 +68,7 @@ impl Subject {
     /// # Errors
     /// A model that does not read the memory tasks' words, a mark past the end.
     pub fn sample(opened: &Opened, sample: &Sample, title: String, marks: &[usize]) -> anyhow::Result<Self> {
-        if opened.tokenizer.fingerprint() != vocabulary::tokenizer()?.fingerprint() {
-            return Err(user(format!(
-                "{}: this model was not trained on the memory tasks; give --prompt TEXT, or the weights that a suite \
-                 kept (keep = true)",
-                opened.path.display()
-            )));
-        }
+        expect_words(opened, "--prompt TEXT, or ")?;
         let writes = sample.writes();
         let mut kinds = vec![None; sample.ids.len()];
         for write in &writes {

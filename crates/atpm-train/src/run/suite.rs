@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::exit::user;
 use super::nearest::nearest;
 use crate::report::output;
-use crate::suite::{command, matching, ntm};
+use crate::suite::{command, eval, matching, ntm};
 
 /// The comparison's flags, or another command about the memory tasks.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,8 @@ pub struct Args {
 pub enum Command {
     /// Print samples of a task in words, each answer in brackets.
     Show(ShowArgs),
+    /// Ask a trained model: its scores on any task and split, and what its mistakes are.
+    Eval(eval::Args),
     /// Widths at which other models are as large as a run's, for loss curves on text.
     Match(matching::Args),
     /// The Neural Turing machine on its own tasks: train, measure beyond training, look inside.
@@ -49,10 +51,9 @@ flags always print the same samples.
 With --json: task, split, seed, samples (task, index, prompt (how many of ids are given), ids, targets (null where
 nothing counts), text).";
 
-/// Flags of `suite show`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
-pub struct ShowArgs {
+/// Flags that say which samples.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TaskArgs {
     /// The task.
     #[arg(long, value_name = "NAME")]
     pub task: String,
@@ -62,6 +63,26 @@ pub struct ShowArgs {
     /// Seed of the samples.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+}
+
+impl TaskArgs {
+    /// The task and the split that are named.
+    ///
+    /// # Errors
+    /// A name that there is not.
+    pub fn resolve(&self) -> anyhow::Result<(Task, Split)> {
+        let task = named("task", &self.task, &Task::ALL, Task::name)?;
+        Ok((task, named("split", &self.split, &Split::ALL, Split::name)?))
+    }
+}
+
+/// Flags of `suite show`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ShowArgs {
+    /// What to print.
+    #[command(flatten)]
+    pub of: TaskArgs,
     /// Samples to print, from the first on.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub count: u64,
@@ -96,18 +117,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         None => command::run(&args.suite),
         Some(Command::Show(args)) => show(&args),
+        Some(Command::Eval(args)) => eval::run(&args),
         Some(Command::Match(args)) => matching::run(&args),
         Some(Command::Ntm(command)) => ntm::run(&command),
     }
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
-    let task = named("task", &args.task, &Task::ALL, Task::name)?;
-    let split = named("split", &args.split, &Split::ALL, Split::name)?;
-    let sample = |index| task.sample(split, args.seed, index);
+    let ((task, split), seed) = (args.of.resolve()?, args.of.seed);
+    let sample = |index| task.sample(split, seed, index);
     if args.json {
         let samples = (0..args.count).map(|index| shown(index, sample(index))).collect();
-        return output::json(&Report { task, split, seed: args.seed, samples });
+        return output::json(&Report { task, split, seed, samples });
     }
     (0..args.count).try_for_each(|index| output::line(sample(index).text()))
 }

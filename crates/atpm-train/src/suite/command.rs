@@ -22,8 +22,8 @@ Every trial (one model, one task, one seed) is a file in `out`; a trial that is 
 are table.md, table.json and a learning curve a task, curves/TASK.svg and .png.
 
 With --json: models (name, parameters, training_flop_per_token, lr, sweep), rows (task, model, split, seeds, exact_match,
-token_accuracy, cross_entropy, each with mean, min and max), training_seconds. With --dry-run --json: models (name,
-parameters, training_flop_per_token, and the resolved [model]), trials, sweep_trials.";
+token_accuracy, cross_entropy, each with mean, min and max), training_seconds, diverged (task, model, seed, step). With
+--dry-run --json: models (name, parameters, training_flop_per_token, and the resolved [model]), trials, sweep_trials.";
 
 /// Flags of `suite`.
 #[derive(Debug, Clone, clap::Args)]

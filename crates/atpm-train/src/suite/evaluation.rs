@@ -87,43 +87,66 @@ pub fn evaluate(
     seed: u64,
     samples: u64,
 ) -> anyhow::Result<SplitScore> {
-    let mut by_task: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
-    for index in 0..samples {
-        let sample = task.sample(split, seed, index);
-        by_task.entry(sample.task.name()).or_default().push(sample);
-    }
-    let mut reader = Decoding::new(model)?;
-    let mut sum = SplitScore { exact_match: 0.0, token_accuracy: 0.0, cross_entropy: 0.0 };
-    let share = 1.0 / by_task.len() as f64;
-    for samples in by_task.values() {
-        let score = answer(&mut reader, samples)?;
-        sum.exact_match += share * score.exact_match();
-        sum.token_accuracy += share * score.token_accuracy();
-        sum.cross_entropy += share * cross_entropy(model, samples)?;
-    }
-    Ok(sum)
+    let samples: Vec<Sample> = (0..samples).map(|index| task.sample(split, seed, index)).collect();
+    let given = answers(&mut Decoding::new(model)?, &samples)?;
+    Ok(mean(&by_task(model, &samples, &given)?))
 }
 
-/// Lets `reader` answer on its own, and counts what is right.
+/// The score of each task that there are samples of, in the order of names; `given` is what [`answers`] gave.
+///
+/// # Errors
+/// Whatever the model refuses.
+pub fn by_task(
+    model: &Decoder,
+    samples: &[Sample],
+    given: &[Vec<u32>],
+) -> anyhow::Result<Vec<(Task, SplitScore)>> {
+    let mut parts: BTreeMap<&str, (Score, Vec<Sample>)> = BTreeMap::new();
+    for (sample, given) in samples.iter().zip(given) {
+        let (score, own) = parts.entry(sample.task.name()).or_default();
+        score.add(&sample.targets, given);
+        own.push(sample.clone());
+    }
+    let scored = |(score, own): (Score, Vec<Sample>)| {
+        let cross_entropy = cross_entropy(model, &own)?;
+        let (exact_match, token_accuracy) = (score.exact_match(), score.token_accuracy());
+        Ok((own[0].task, SplitScore { exact_match, token_accuracy, cross_entropy }))
+    };
+    parts.into_values().map(scored).collect()
+}
+
+/// The mean over tasks.
+pub fn mean(scores: &[(Task, SplitScore)]) -> SplitScore {
+    let share = 1.0 / scores.len() as f64;
+    let of = |number: fn(&SplitScore) -> f64| scores.iter().map(|(_, score)| share * number(score)).sum();
+    SplitScore {
+        exact_match: of(|score| score.exact_match),
+        token_accuracy: of(|score| score.token_accuracy),
+        cross_entropy: of(|score| score.cross_entropy),
+    }
+}
+
+/// Lets `reader` answer on its own: what it gives at each position of each sample.
 ///
 /// # Errors
 /// Whatever the reader refuses.
-pub fn answer(reader: &mut impl Reader, samples: &[Sample]) -> anyhow::Result<Score> {
-    let mut by_prompt: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
-    for sample in samples {
-        by_prompt.entry(sample.prompt).or_default().push(sample);
+pub fn answers(reader: &mut impl Reader, samples: &[Sample]) -> anyhow::Result<Vec<Vec<u32>>> {
+    let mut by_prompt: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (index, sample) in samples.iter().enumerate() {
+        by_prompt.entry(sample.prompt).or_default().push(index);
     }
-    let mut score = Score::default();
-    for samples in by_prompt.values().flat_map(|alike| alike.chunks(ROWS)) {
-        for (sample, given) in samples.iter().zip(answers(reader, samples)?) {
-            score.add(&sample.targets, &given);
+    let mut all = vec![Vec::new(); samples.len()];
+    for indices in by_prompt.values().flat_map(|alike| alike.chunks(ROWS)) {
+        let alike: Vec<&Sample> = indices.iter().map(|&index| &samples[index]).collect();
+        for (&index, given) in indices.iter().zip(answers_of_one_length(reader, &alike)?) {
+            all[index] = given;
         }
     }
-    Ok(score)
+    Ok(all)
 }
 
 /// What `reader` gives at each position of samples whose prompts have one length.
-fn answers(reader: &mut impl Reader, samples: &[&Sample]) -> anyhow::Result<Vec<Vec<u32>>> {
+fn answers_of_one_length(reader: &mut impl Reader, samples: &[&Sample]) -> anyhow::Result<Vec<Vec<u32>>> {
     reader.begin(samples.len())?;
     let prompts: Vec<u32> = samples.iter().flat_map(|sample| sample.prompt()).copied().collect();
     let length = prompts.len() / samples.len();

@@ -8,6 +8,8 @@ use serde_json::json;
 
 use super::trial::Trial;
 use crate::checkpoint::{self, Contents, TrainState};
+use crate::inference::model::Opened;
+use crate::run::exit::user;
 use crate::training::trainer::Trainer;
 
 /// The tokenizer's file in a checkpoint.
@@ -69,6 +71,21 @@ impl Kept {
         remove(&path)?;
         std::fs::rename(&beside, &path).with_context(|| format!("cannot rename {}", beside.display()))
     }
+}
+
+/// Refuses a model that does not read the memory tasks' words. `instead` is what else the command could be given, such as
+/// `"--prompt TEXT, or "`.
+///
+/// # Errors
+/// Such a model; a tokenizer that cannot be made.
+pub fn expect_words(opened: &Opened, instead: &str) -> anyhow::Result<()> {
+    if opened.tokenizer.fingerprint() == vocabulary::tokenizer()?.fingerprint() {
+        return Ok(());
+    }
+    Err(user(format!(
+        "{}: this model was not trained on the memory tasks; give {instead}the weights that a suite kept (keep = true)",
+        opened.path.display()
+    )))
 }
 
 fn remove(folder: &Path) -> anyhow::Result<()> {

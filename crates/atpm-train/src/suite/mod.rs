@@ -3,12 +3,13 @@
 //!
 //! Rooms, in reading order: [`config`] (what is compared), [`models`] (their names and sizes), [`trial`] (one model
 //! trained on one task), [`evaluation`] (what it then answers), [`results`] (one file a trial), [`kept`] (what it learned),
-//! [`protocol`] (sweep, then all trials), [`table`], [`curves`], [`command`]; [`matching`], equal sizes for runs on text; and
-//! [`ntm`], the Neural Turing machine on tasks of its own. `overrides` reads `--set` for the suite and for it.
+//! [`protocol`] (sweep, then all trials), [`table`], [`curves`], [`command`]; [`mod@eval`], a trained model asked again; [`matching`], equal
+//! sizes for runs on text; and [`ntm`], the Neural Turing machine on tasks of its own. `overrides` reads `--set` for the suite and for it.
 
 pub mod command;
 pub mod config;
 pub mod curves;
+pub mod eval;
 pub mod evaluation;
 pub mod kept;
 pub mod matching;

@@ -50,6 +50,19 @@ pub struct Row {
     pub cross_entropy: Spread,
 }
 
+/// A trial whose training ended early.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Diverged {
+    /// The task.
+    pub task: Task,
+    /// The model.
+    pub model: String,
+    /// The seed.
+    pub seed: u64,
+    /// The step at which it ended.
+    pub step: u64,
+}
+
 /// The whole comparison.
 #[derive(Debug, Clone, Serialize)]
 pub struct Table {
@@ -59,6 +72,8 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Seconds of training, over all trials.
     pub training_seconds: f64,
+    /// Trials that diverged; their scores are those of the weights before the steps that were not finite.
+    pub diverged: Vec<Diverged>,
     #[serde(skip)]
     tasks: Vec<Task>,
     #[serde(skip)]
@@ -93,7 +108,12 @@ impl Table {
             }
         }
         let training_seconds = findings.outcomes.iter().map(|outcome| outcome.seconds).sum();
-        Self { models: findings.models.clone(), rows, training_seconds, tasks, findings }
+        let diverged = findings.outcomes.iter().filter_map(|outcome| {
+            let (task, model, seed) = (outcome.task, outcome.model.clone(), outcome.seed);
+            outcome.diverged().map(|step| Diverged { task, model, seed, step })
+        });
+        let diverged = diverged.collect();
+        Self { models: findings.models.clone(), rows, training_seconds, diverged, tasks, findings }
     }
 
     /// The table as Markdown.
@@ -123,6 +143,12 @@ impl Table {
                     self.line(&mut text, "mean", |model| self.mean(model, split, value), factor, digits);
                 }
             }
+        }
+        if !self.diverged.is_empty() {
+            text.push_str("\nDiverged, and measured as they stood then:\n\n");
+        }
+        for Diverged { task, model, seed, step } in &self.diverged {
+            let _ = writeln!(text, "- {model} on {}, seed {seed}, at step {step}", task.name());
         }
         text
     }

@@ -9,7 +9,7 @@ use candle_core::Device;
 
 use super::config::SuiteConfig;
 use super::curves;
-use super::evaluation::{Decoding, Reader, answer, cross_entropy, evaluate};
+use super::evaluation::{Decoding, Reader, answers, cross_entropy, evaluate};
 use super::models::{Entry, NAMED, entries};
 use super::protocol::{self, Findings};
 use super::table::Table;
@@ -55,7 +55,7 @@ every = 1
 curve_samples = 4
 "#;
 
-fn config(overrides: &[&str]) -> anyhow::Result<SuiteConfig> {
+pub(super) fn config(overrides: &[&str]) -> anyhow::Result<SuiteConfig> {
     SuiteConfig::from_toml(CONFIG, Path::new("suite.toml"), overrides)
 }
 
@@ -100,6 +100,15 @@ fn models_are_what_they_are_called_whatever_the_reference_is() {
     let own = ["models=['bad']", "variants.bad.kind=lstm", "variants.bad.rho=0.5"];
     let error = entries(&config(&own).unwrap()).unwrap_err();
     assert!(exit::code(&error) == 2 && format!("{error:#}").contains("model.rho"), "{error:#}");
+}
+
+/// What is right of what `reader` answers on its own.
+fn answer(reader: &mut impl Reader, samples: &[Sample]) -> anyhow::Result<Score> {
+    let mut score = Score::default();
+    for (sample, given) in samples.iter().zip(answers(reader, samples)?) {
+        score.add(&sample.targets, &given);
+    }
+    Ok(score)
 }
 
 /// Copies perfectly as long as it is shown the true list, but begins with a mistake.
@@ -441,6 +450,28 @@ fn a_rate_that_diverges_has_lost() {
     assert_eq!(exit::code(&error), 2);
     assert!(error.to_string().contains("`atpm` diverged at every learning rate"), "{error:#}");
     assert_eq!(std::fs::read_dir(out.join("trials")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_trial_that_diverges_is_a_result_and_ends_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let both = ["sweep.lrs=[1e38]", "tasks=['kv_recall', 'sort']", "train.steps=12", "jobs=1"];
+    let go = || alone(folder.path(), &both).unwrap();
+    let first = go();
+    assert_eq!(first.outcomes.len(), 2);
+    for outcome in &first.outcomes {
+        assert!(outcome.diverged().is_some() && outcome.losses.len() < 12, "{outcome:?}");
+        assert!(outcome.scores.is_some(), "{outcome:?}");
+    }
+    let pictures = folder.path().join("curves");
+    std::fs::create_dir_all(&pictures).unwrap();
+    curves::draw(&first, &pictures).unwrap();
+    let table = Table::of(go());
+    assert_eq!(table.diverged.len(), 2);
+    let line = format!("- atpm on sort, seed 0, at step {}\n", table.diverged[1].step);
+    assert!(table.markdown().ends_with(&line), "{}", table.markdown());
+    let healthy = Table::of(alone(&folder.path().join("healthy"), &["sweep.lrs=[1e-3]"]).unwrap());
+    assert!(healthy.diverged.is_empty() && !healthy.markdown().contains("Diverged"));
 }
 
 // Trials on disk stay what they are: a file that is read and written again is the same to the byte.

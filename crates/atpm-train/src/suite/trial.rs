@@ -89,6 +89,13 @@ pub struct CurvePoint {
     pub cross_entropy: f64,
 }
 
+impl Outcome {
+    /// The step at which training ended because too many in a row were not finite.
+    pub fn diverged(&self) -> Option<u64> {
+        self.curve.last().filter(|last| last.cross_entropy.is_nan()).map(|last| last.step)
+    }
+}
+
 impl Trial {
     /// The trial of these settings.
     ///
@@ -154,7 +161,7 @@ impl Trial {
     /// meanwhile.
     ///
     /// # Errors
-    /// A model that cannot be built, too many steps that are not finite, weights that cannot be written.
+    /// A model that cannot be built, weights that cannot be written.
     pub fn run(&self, stop: &StopFlag, kept: Option<&Kept>) -> anyhow::Result<Option<Outcome>> {
         let (task, seed) = (self.task, self.run.seed());
         let began = Instant::now();
@@ -185,8 +192,9 @@ impl Trial {
         }))
     }
 
-    /// The loss of each step, and the learning curve; `None` if `stop` was raised. A trial of the sweep that diverges ends
-    /// there with a point that is no number: its rate has lost, which is what the sweep is to find out.
+    /// The loss of each step, and the learning curve; `None` if `stop` was raised. A trial that diverges ends there with a
+    /// point that is no number ([`Outcome::diverged`]): in the sweep its rate has lost, and in the comparison that, too, is a
+    /// result, of the weights before the steps that were not finite.
     fn train(&self, trainer: &mut Trainer, stop: &StopFlag) -> anyhow::Result<Option<Learned>> {
         let (task, seed, train) = (self.task, self.run.seed(), self.run.train());
         let settings = SyntheticConfig { task, split: Split::Train, seed, rows: train.rows };
@@ -201,8 +209,10 @@ impl Trial {
             let record = match trainer.step(&[source.next_batch()?]) {
                 Ok(record) => record,
                 // What ends training after as many skipped steps is one more of them.
-                Err(error) if self.is_sweep && skipped_in_a_row == train.max_skipped => {
-                    tracing::warn!("{} diverged, its rate is not taken: {error:#}", self.name());
+                Err(error) if skipped_in_a_row == train.max_skipped => {
+                    let what =
+                        if self.is_sweep { "its rate is not taken" } else { "it is measured as it stands" };
+                    tracing::warn!("{} diverged, {what}: {error:#}", self.name());
                     curve.push(CurvePoint { step, cross_entropy: f64::NAN });
                     break;
                 }

@@ -7,7 +7,7 @@
 # what is timed: ops beside their floors, and, where a Python has PyTorch with CUDA and flash-linear-attention, the mixer and
 # the step beside those; a peer that is not there is `missing`, with the reason. Sizes may be set by the environment, for a
 # rehearsal where a GPU is emulated; the defaults are for a device:
-#   DEVICE     cuda:0
+#   DEVICE     cuda:0   with a number other than 0, that GPU alone is shown to everything here, as cuda:0
 #   STEPS      50       steps of configs/debug.toml, on CUDA twice and on the CPU once
 #   TOLERANCE  1e-3     relative difference of a step's loss between CUDA and the CPU
 #   RESUME     10       steps before and after the interruption
@@ -28,6 +28,16 @@ cd "$(dirname "$0")"
 
 out=${1:-check-results}
 device=${DEVICE:-cuda:0}
+# One GPU for every program, tests and peers among them; what the caller shows already is counted from 0.
+case $device in
+  cuda*)
+    number=${device#cuda}
+    number=${number#:}
+    IFS=, read -ra shown <<<"${CUDA_VISIBLE_DEVICES:-}"
+    export CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=${shown[${number:-0}]:-${number:-0}}
+    device=cuda:0
+    ;;
+esac
 steps=${STEPS:-50}
 tolerance=${TOLERANCE:-1e-3}
 resume=${RESUME:-10}
@@ -40,6 +50,22 @@ mixer_sizes=${MIXER_SIZES:-8x2048 64x2048}
 peer_python=${PEER_PYTHON:-python3}
 train=bin/atpm-train
 export ATPM_GOLDEN=$PWD/golden
+
+# cuBLAS and cuRAND out of Python's packages, where the loader does not know of any.
+loader_knows() {
+  local folder
+  for folder in ${LD_LIBRARY_PATH//:/ }; do [ ! -e "$folder/$1" ] || return 0; done
+  { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q "$1"
+}
+for library in libcublas.so.13 libcurand.so.10; do
+  loader_knows $library && continue
+  found=$("$peer_python" -c '
+import pathlib, sys
+for folder in filter(None, sys.path):
+    for found in pathlib.Path(folder).glob("nvidia/**/" + sys.argv[1]):
+        sys.exit(print(found.parent))' $library 2>/dev/null)
+  [ -z "$found" ] || export LD_LIBRARY_PATH=$found${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+done
 
 rm -rf "$out"
 mkdir -p "$out"
@@ -75,8 +101,9 @@ doctor() {
   timeout "$LEFT" $train doctor --device "$device" --json >"$out/doctor.json" &&
     timeout "$LEFT" $train doctor --device "$device"
 }
-# The test binary's summary comes last, after the failures if there are any.
-launch_tests() { timeout "$LEFT" bin/cuda-tests "$@" | grep -v '^$'; return "${PIPESTATUS[0]}"; }
+# One test after the other: they share a stream and a handle of cuBLAS. The binary's summary comes last, after the failures
+# if there are any.
+launch_tests() { timeout "$LEFT" bin/cuda-tests --test-threads=1 "$@" | grep -v '^$'; return "${PIPESTATUS[0]}"; }
 
 run() { # device, run folder, more settings
   local device=$1 folder=$2
@@ -110,6 +137,17 @@ twice_the_same() {
   echo "losses of $(losses "$out/cuda" | wc -l) steps and $compared checkpoint files equal to the bit"
   [ "$compared" -gt 0 ]
 }
+# The host waits for every kernel: what only the order of a stream hides (memory freed or written too early) shows as a
+# difference.
+one_at_a_time() {
+  CUDA_LAUNCH_BLOCKING=1 run "$device" "$out/waiting" || return
+  diff <(losses "$out/cuda") <(losses "$out/waiting") >/dev/null || { echo "losses differ"; return 1; }
+  echo "losses of $(losses "$out/cuda" | wc -l) steps equal to the bit"
+}
+# memcheck, initcheck or racecheck, where the tool is there.
+sanitizer() {
+  timeout "$((LEFT < 60 ? LEFT : 60))" compute-sanitizer --tool "$1" --error-exitcode 3 $train doctor --device "$device" || return
+}
 resume_exact() {
   timeout "$LEFT" $train verify-resume --config configs/debug.toml --set device="$device" --set run_dir="$out/resume" \
     --steps "$resume" --more "$resume"
@@ -124,25 +162,13 @@ evaluation() {
     printf "loss of one checkpoint: CPU %s, CUDA %s, relative difference %.2e\n", cpu, cuda, d
     exit !(cpu > 0 && d <= 1e-4) }'
 }
-memory_in_use() { # MiB of all processes on the device, the driver's own among it
-  nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null
-}
 number() { cat "$1" 2>/dev/null | tr ',{}' '\n\n\n' | sed -nE 's/^ *"'"$2"'": ?([0-9.eE+-]+).*/\1/p' | tail -1; } # file, field
 large_run=(--config configs/200m.toml --set device="$device" --set run_dir="$out/200m" --set data.lanes=2
   --set data.train='data/demo/train_*.parquet' --set data.val='data/demo/val_*.parquet'
   --set train.rows="$timed_rows" --set train.tokens="$timed_tokens" --set train.accumulate=1 --set train.dtype=bf16
   --set train.steps="$timed" --set eval.every=0 --set checkpoint.every=0 --set report.telemetry_every=0 --json)
 timed_steps() {
-  local peak=0 used
-  timeout "$LEFT" $train "${large_run[@]}" >"$out/200m.json" &
-  local pid=$!
-  while kill -0 $pid 2>/dev/null; do
-    used=$(memory_in_use || true)
-    [ "${used:-0}" -gt "$peak" ] && peak=$used
-    sleep 0.5
-  done
-  wait $pid || return
-  echo "$peak" >"$out/200m.peak"
+  timeout "$LEFT" $train "${large_run[@]}" >"$out/200m.json" || return
   rm -rf "$out/200m/checkpoints" # 2.5 GB
   # Of the last record: rates are means over the steps before it.
   tail -1 "$out/200m/metrics.jsonl" | tr ',{}' '\n\n\n' | awk -F: '
@@ -156,9 +182,9 @@ timed_steps() {
 memory_estimate() {
   local estimate
   estimate=$($train "${large_run[@]}" --resume auto --dry-run | tr ',{' '\n\n' | sed -nE 's/^ *"memory_bytes": ?([0-9]+).*/\1/p')
-  awk -v estimate="$estimate" -v taken="$(number "$out/200m.json" gpu_bytes)" -v peak="$(cat "$out/200m.peak")" 'BEGIN {
+  awk -v estimate="$estimate" -v taken="$(number "$out/200m.json" gpu_bytes)" 'BEGIN {
     ratio = taken / estimate
-    printf "estimated %.0f MiB, taken %.0f MiB: %.1f %%; with the driver: %d MiB in use\n", estimate / 1048576, taken / 1048576, 100 * ratio, peak
+    printf "estimated %.0f MiB, taken %.0f MiB: %.1f %%\n", estimate / 1048576, taken / 1048576, 100 * ratio
     exit !(ratio > 0.9 && ratio < 1.1) }'
 }
 
@@ -185,6 +211,12 @@ bench_ops() { # dtype
     END { printf "%d rows; mixer at %.1f times its floor, farthest: %s at %.1f times\n", NR, mixer, farthest, worst
           exit !(NR > 20 && mixer > 0) }'
 }
+# FLOPs of the model in a second, over those of a large bf16 product of the library: both of this run.
+share_of_peak() {
+  awk -v ours="$(number "$out/200m/metrics.jsonl" gflop_per_s)" -v peak="$(number "$out/ops-bf16.json" gflop_per_s)" 'BEGIN {
+    if (!(ours > 0 && peak > 0)) { print "nothing to compare"; exit 1 }
+    printf "MFU %.1f %%: %.1f of %.1f TFLOP/s\n", 100 * ours / peak, ours / 1000, peak / 1000 }'
+}
 size_in() { sed -nE "s/^$1 *= *([0-9]+).*/\1/p" "$ops_config" | head -1; } # key of [model]
 bench_mixer() { # rows x tokens
   timeout "$LEFT" $train bench ops --op mixer --config "$ops_config" --batch "${1%x*}" --seq "${1#*x}" \
@@ -194,8 +226,7 @@ bench_mixer() { # rows x tokens
     END { printf "forward %.3f ms, with backward %.3f ms, %.1f times the floor\n", 1e3 * forward, 1e3 * both, times
           exit !(forward > 0 && both > 0) }'
 }
-# A process of PyTorch sees the checked device alone.
-peer_script() { CUDA_VISIBLE_DEVICES=${device#cuda:} timeout "$LEFT" "$peer_python" "peers/$1" "${@:2}"; }
+peer_script() { timeout "$LEFT" "$peer_python" "peers/$1" "${@:2}"; }
 mixer_peers() { # rows x tokens
   [ -s "$out/mixer-$1.json" ] || { echo "our mixer was not timed"; return 1; }
   peer_script torch_mixers.py --batch "${1%x*}" --seq "${1#*x}" --heads "$(size_in heads)" --S "$(size_in address)" \
@@ -224,6 +255,7 @@ check "ops CUDA = CPU" launch_tests ${TESTS:-} --skip golden::
 if [ "${LARGE:-1}" = 1 ]; then check "long and wide shapes" launch_tests large:: --ignored; else missing "long and wide shapes" "LARGE=0"; fi
 check "training CUDA = CPU" cuda_as_cpu
 check "two CUDA runs" twice_the_same
+check "one kernel at a time" one_at_a_time
 check "training in bf16" in_bf16
 check "resume" resume_exact
 check "evaluation CUDA = CPU" evaluation
@@ -245,11 +277,16 @@ for bench in step decode; do
   fi
 done
 for dtype in f32 bf16; do check "ops beside floors $dtype" bench_ops $dtype; done
+if [ "$timed" -gt 0 ]; then check "200m.toml beside the peak" share_of_peak; else missing "200m.toml beside the peak" "TIMED=0"; fi
 for size in $mixer_sizes; do
   check "mixer $size" bench_mixer "$size"
   peer "mixer $size peers" mixer_peers "$size"
 done
 if [ "$timed" -gt 0 ]; then peer "200m.toml in PyTorch" step_peer; else missing "200m.toml in PyTorch" "TIMED=0"; fi
+
+for tool in memcheck racecheck; do
+  if command -v compute-sanitizer >/dev/null; then peer "$tool" sanitizer $tool; else missing "$tool" "no compute-sanitizer"; fi
+done
 
 json_text() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | tr -d '\000-\037'; }
 {
@@ -267,8 +304,9 @@ json_text() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | tr -d '\000-\037
   separator=
   # Each of these files is one object on one line.
   for file in "$out"/{200m,200m-peer,ops-*,mixer-*}.json; do
-    [ -s "$file" ] || continue
-    printf '%s\n  "%s": %s' "$separator" "$(basename "$file" .json)" "$(tail -1 "$file")"
+    # What ran out of time may have left something else.
+    line=$(tail -1 "$file" 2>/dev/null | grep -x '{.*}') || continue
+    printf '%s\n  "%s": %s' "$separator" "$(basename "$file" .json)" "$line"
     separator=,
   done
   printf '\n }}\n'

@@ -20,7 +20,11 @@ enum Compute { COMPUTE_F32 = 68, COMPUTE_F32_FAST_BF16 = 75 };
 
 struct Handle {
   const void *stream = nullptr;
+  int math_mode = 0;
 };
+
+// The mode in which parts of a product are never added in the result's type (CUBLAS_MATH_DISALLOW_…_REDUCTION).
+constexpr int SUMS_IN_F32 = 16;
 
 Status fail(Status code, const std::string &problem) {
   emulation::complain(problem);
@@ -125,6 +129,11 @@ int cublasSetStream_v2(Handle *handle, const void *stream) {
   return SUCCESS;
 }
 
+int cublasSetMathMode(Handle *handle, int mode) {
+  handle->math_mode = mode;
+  return SUCCESS;
+}
+
 // Version 13.0.0, in three parts.
 int cublasGetProperty(int property, int *value) {
   *value = property == 0 ? 13 : 0;
@@ -140,6 +149,8 @@ int cublasGemmStridedBatchedEx(Handle *handle, int operation_a, int operation_b,
   if (!emulation::stream_is_valid(handle->stream)) return fail(EXECUTION_FAILED, "a product on the default stream");
   if (compute != COMPUTE_F32 && compute != COMPUTE_F32_FAST_BF16)
     return fail(NOT_SUPPORTED, "products are summed in f32 here, not by compute type " + std::to_string(compute));
+  if (type_c == BF16 && handle->math_mode != SUMS_IN_F32)
+    return fail(NOT_SUPPORTED, "a product into bf16 in a mode that may add its parts in bf16");
   if (m < 0 || n < 0 || k < 0 || operation_a > TRANSPOSED || operation_b > TRANSPOSED)
     return fail(INVALID_VALUE, "a product with sizes or operations that are not there");
   const bool turn_a = operation_a == TRANSPOSED, turn_b = operation_b == TRANSPOSED;

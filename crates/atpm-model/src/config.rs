@@ -3,7 +3,10 @@
 //! The letters are those of the equations: `S` address, `K` and `V` the two blocks of the entity,
 //! `D = K + V`, `R` transport rank, `H` heads, `d` model width.
 
-use atpm_core::cuda::limits::{ADDRESS_STEP, ENTITY_STEP, MOST_HEAD, MOST_RANK, MOST_ROW, ROW_STEP};
+use atpm_core::Precision;
+use atpm_core::cuda::limits::{
+    ADDRESS_STEP, Demand, ENTITY_STEP, MOST_HEAD, MOST_RANK, MOST_ROW, ROW_STEP, row_block_bytes,
+};
 use atpm_core::ops::gates::Pins;
 use atpm_core::ops::mixer;
 use serde::{Deserialize, Serialize};
@@ -264,11 +267,12 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// Refuses kinds and sizes that the CUDA kernels do not take, though a CPU does.
+    /// Refuses kinds and sizes that the CUDA kernels do not take, though a CPU does: at all, or for this use on a GPU that
+    /// gives a block `block_bytes` of shared memory.
     ///
     /// # Errors
     /// The first offending key, with what would be right.
-    pub fn validate_for_gpu(&self) -> Result<()> {
+    pub fn validate_for_gpu(&self, demand: Demand, block_bytes: usize) -> Result<()> {
         if self.kind != ModelKind::Atpm {
             let problem =
                 format!("\"{}\" has no CUDA kernels; use \"atpm\", or device = \"cpu\"", self.kind.name());
@@ -285,6 +289,20 @@ impl ModelConfig {
             if !size.is_multiple_of(step) || size > most {
                 let multiple = if step > 1 { format!("a multiple of {step}, ") } else { String::new() };
                 return refuse(key, format!("on CUDA it must be {multiple}at most {most}, got {size}"));
+            }
+        }
+        let (dtype, instead) = match demand.precision {
+            Precision::F32 => ("f32", "a smaller one, train.dtype = \"bf16\" or another GPU"),
+            Precision::Bf16 => ("bf16", "a smaller one or another GPU"),
+        };
+        let row = if demand.backward { row_block_bytes(self.d_model) } else { 0 };
+        let mixer = self.mixer_shape().gpu_block_bytes(demand)?;
+        for (key, size, bytes) in [("address", self.address, mixer), ("d_model", self.d_model, row)] {
+            if bytes > block_bytes {
+                let problem = format!(
+                    "{size} needs {bytes} bytes of shared memory a block in {dtype}, this GPU has {block_bytes}; use {instead}"
+                );
+                return refuse(key, problem);
             }
         }
         Ok(())
@@ -393,8 +411,30 @@ mod tests {
 
     #[test]
     fn sizes_that_kernels_do_not_take_are_named() {
-        ModelConfig::default().validate_for_gpu().unwrap();
-        with(|c| (c.address, c.key, c.value, c.rank) = (256, 8, 248, 64)).validate_for_gpu().unwrap();
+        // What a block has on sm_80, and on sm_86, sm_89 and sm_120.
+        let (large, small) = (163 * 1024, 99 * 1024);
+        let training = |precision| Demand { precision, backward: true };
+        let refusal = |config: &ModelConfig, precision, bytes| {
+            config.validate_for_gpu(training(precision), bytes).err().map(|error| error.to_string())
+        };
+        for precision in [Precision::F32, Precision::Bf16] {
+            assert_eq!(refusal(&ModelConfig::default(), precision, large), None);
+            let widest = with(|c| (c.address, c.key, c.value, c.rank) = (256, 8, 248, 64));
+            assert_eq!(refusal(&widest, precision, large), None);
+        }
+        let heads_of_64 = with(|c| (c.address, c.key, c.value) = (64, 64, 64));
+        assert_eq!(refusal(&heads_of_64, Precision::Bf16, small), None);
+        assert_eq!(
+            refusal(&heads_of_64, Precision::F32, small).unwrap(),
+            "model.address: 64 needs 121856 bytes of shared memory a block in f32, this GPU has 101376; \
+             use a smaller one, train.dtype = \"bf16\" or another GPU"
+        );
+        let reading = Demand { precision: Precision::F32, backward: false };
+        heads_of_64.validate_for_gpu(reading, small).unwrap();
+        let wide = ModelConfig { d_model: 3170, ..heads_of_64 };
+        assert!(
+            refusal(&wide, Precision::Bf16, small).unwrap().starts_with("model.d_model: 3170 needs 101440")
+        );
         let cases: [(Change, &str); 8] = [
             (
                 |c| c.kind = ModelKind::Lstm,
@@ -412,7 +452,7 @@ mod tests {
             (|c| c.mlp = 7, "model.mlp: on CUDA it must be a multiple of 2, at most 65536, got 7"),
         ];
         for (change, expected) in cases {
-            assert_eq!(with(change).validate_for_gpu().unwrap_err().to_string(), expected);
+            assert_eq!(refusal(&with(change), Precision::F32, large).unwrap(), expected);
         }
     }
 

@@ -44,9 +44,17 @@ pub fn free_bytes(_device: &Device) -> Result<Option<u64>> {
     Ok(None)
 }
 
+/// Bytes of shared memory that a block may have on a GPU; `None` for the CPU.
+///
+/// # Errors
+/// None.
+pub fn block_bytes(_device: &Device) -> Result<Option<usize>> {
+    Ok(None)
+}
+
 /// What there is: nothing.
 pub fn report() -> Report {
-    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None }
+    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None, too_old: Vec::new() }
 }
 
 /// The stream of a tensor's device, if that is a GPU: never, here.

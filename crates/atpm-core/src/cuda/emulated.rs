@@ -18,6 +18,7 @@ use candle_core::{DType, Device, Shape, Tensor, WithDType};
 use half::bf16;
 
 use super::launch::{Kernel, Number, Slot};
+use super::limits::MOST_SHARED_BYTES;
 use super::product::{self, Factor};
 use super::report::{Kernels, Report};
 use crate::elements::{Writable, read, update};
@@ -80,9 +81,17 @@ pub fn free_bytes(_device: &Device) -> Result<Option<u64>> {
     Ok(None)
 }
 
+/// Bytes of shared memory that a block may have on the emulated device: what sm_80 has; `None` outside of it.
+///
+/// # Errors
+/// None.
+pub fn block_bytes(device: &Device) -> Result<Option<usize>> {
+    Ok(is_gpu(device).then_some(MOST_SHARED_BYTES))
+}
+
 /// What there is: kernels for tests.
 pub fn report() -> Report {
-    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None }
+    Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None, too_old: Vec::new() }
 }
 
 /// Runs `body` with every op of this thread on emulated kernels. Returns its result, and the kernels it launched in

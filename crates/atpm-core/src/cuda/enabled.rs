@@ -15,7 +15,9 @@ use candle_core::backend::{BackendDevice, BackendStorage};
 use candle_core::cuda_backend::{CudaDType, CudaDevice, CudaStorage};
 use candle_core::op::BackpropOp;
 use candle_core::{Device, DeviceLocation, Shape, Storage, Tensor, WithDType};
-use cudarc::cublas::result as cublas;
+use cudarc::cublas::result::{self as cublas, CublasError};
+use cudarc::cublas::sys::cublasMath_t::CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+use cudarc::cublas::sys::cublasSetMathMode;
 use cudarc::driver::sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
 use cudarc::driver::{
@@ -28,7 +30,7 @@ use super::product::{self, Factor};
 use crate::vector::Precision;
 use crate::{Error, Result};
 
-pub use devices::{KERNELS, free_bytes, host, is_gpu, report};
+pub use devices::{KERNELS, block_bytes, free_bytes, host, is_gpu, report};
 
 /// Name and contents of each compiled file of `kernels/`.
 const FATBINS: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));
@@ -48,10 +50,13 @@ pub fn device(ordinal: usize) -> Result<Device> {
     }
     let device = Device::new_cuda_with_stream(ordinal)
         .map_err(|error| failure(format!("opening device {ordinal}"), first_line(&error)))?;
+    devices::expect_capability(ordinal)?;
     let cuda = device.as_cuda_device()?;
     // SAFETY: events order streams among each other; here is one, which is in order by itself.
     unsafe { cuda.disable_event_tracking() };
-    keep_memory(cuda).map_err(|error| failure(format!("setting device {ordinal} up"), error))?;
+    let setting_up = || format!("setting device {ordinal} up");
+    keep_memory(cuda).map_err(|error| failure(setting_up(), error))?;
+    sum_in_f32(cuda).map_err(|error| failure(setting_up(), error))?;
     devices.insert(ordinal, device.clone());
     Ok(device)
 }
@@ -70,6 +75,14 @@ fn keep_memory(device: &CudaDevice) -> std::result::Result<(), DriverError> {
         let pool = driver::device::get_default_mem_pool(stream.context().cu_device())?;
         driver::mem_pool::set_attribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut threshold).cast())
     }
+}
+
+/// Has cuBLAS add up in f32 whatever the result is stored in. As it comes, it may split the inner dimension of a product and
+/// add the parts in the result's type, which can be bf16.
+fn sum_in_f32(device: &CudaDevice) -> std::result::Result<(), CublasError> {
+    let handle = device.cublas_handle();
+    // SAFETY: the handle is of this device, and nothing else uses it yet.
+    unsafe { cublasSetMathMode(*handle.handle(), CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION) }.result()
 }
 
 /// Devices that have been opened, by their number.

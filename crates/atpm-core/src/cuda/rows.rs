@@ -2,7 +2,7 @@
 
 use candle_core::Tensor;
 
-use super::limits::{MOST_ROW, ROW_STEP, WARPS};
+use super::limits::{MOST_ROW, ROW_STEP, WARPS, row_block_bytes};
 use super::{Buffer, Grid, Kernel, Long, Stream, args};
 use crate::{Error, Result};
 
@@ -22,11 +22,7 @@ pub(crate) fn forward_grid(rows: usize) -> Grid {
 
 /// The grid of a backward kernel; its blocks are the rows of `partials [blocks, width]`.
 pub(crate) fn backward_grid(rows: usize, width: usize) -> Grid {
-    Grid {
-        blocks: rows.div_ceil(ROWS_PER_BLOCK),
-        threads: THREADS,
-        shared_bytes: WARPS * width * size_of::<f32>(),
-    }
+    Grid { blocks: rows.div_ceil(ROWS_PER_BLOCK), threads: THREADS, shared_bytes: row_block_bytes(width) }
 }
 
 /// `sum [width] += Σ partials [count, width]`, in order.

@@ -8,6 +8,7 @@ use atpm_core::{Precision, Result, Segments};
 use candle_core::DType;
 
 use crate::mixer::{Case, KERNELS};
+use crate::rounded::assert_mixer_near_cpu;
 use crate::{assert_same_as_cpu, put};
 
 #[test]
@@ -17,6 +18,33 @@ fn a_long_sequence() -> Result<()> {
     let segments = Segments::from_starts(16 * 1024 + 1, vec![vec![9000]])?;
     let case = Case::random(shape, segments)?;
     assert_same_as_cpu("a long sequence", &KERNELS, || case.values());
+    Ok(())
+}
+
+// Where 16 bits, and twice as many tokens, would have been a grid's limit or an offset's.
+#[test]
+#[ignore = "for a GPU: long by emulation"]
+fn around_65536_tokens_and_beyond() -> Result<()> {
+    let shape = Shape { heads: 1, address: 16, key: 8, value: 8, rank: 4, query_norm: true };
+    for tokens in [65_535, 65_536, 65_537, 131_073] {
+        let case = Case::random(shape, Segments::continuous(1, tokens))?;
+        assert_same_as_cpu(&format!("{tokens} tokens"), &KERNELS, || case.values());
+        assert_mixer_near_cpu(&format!("{tokens} tokens in bf16"), &case);
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "for a GPU: long by emulation"]
+fn addresses_that_repeat_for_long() -> Result<()> {
+    for noise in [0.0, 0.01] {
+        for beta in [0.835, 1.0] {
+            let (case, name) =
+                (Case::repeated_addresses(8192, noise, beta)?, format!("address noise {noise}, beta {beta}"));
+            assert_same_as_cpu(&name, &KERNELS, || case.values());
+            assert_mixer_near_cpu(&format!("{name} in bf16"), &case);
+        }
+    }
     Ok(())
 }
 

@@ -42,15 +42,61 @@ impl Case {
         let dy = normal(&[batch, tokens, heads * (key + value)])?;
         let state = normal(&[batch, heads, address, key + value])?;
         let dstate = normal(&[batch, heads, address, key + value])?;
+        let mut scaled = |shape: &[usize], size: usize| -> Result<Tensor> {
+            Ok(normal(shape)?.affine((size as f64).powf(-0.5), 0.0)?)
+        };
         let transport = Transport {
-            a_key: normal(&[heads, rank, key])?,
-            a_value: normal(&[heads, rank, value])?,
-            c: normal(&[heads, address, rank])?,
+            a_key: scaled(&[heads, rank, key], key)?,
+            a_value: scaled(&[heads, rank, value], value)?,
+            c: scaled(&[heads, address, rank], rank)?,
         };
         let strengths = random.uniform(0.05, 0.95, (batch, tokens, 4, heads), DType::F32)?;
         let decays = random.uniform(-0.5, -0.001, (batch, tokens, 1, heads), DType::F32)?;
         let controls = Tensor::cat(&[&decays, &strengths], 2)?;
         Ok(Self { shape, x, controls, transport, states: Some((state, dstate)), segments, dy })
+    }
+
+    /// Its activations rounded to bf16: held in f32, and in bf16.
+    pub(crate) fn rounded(&self) -> Result<[Self; 2]> {
+        let [x, dy] = [self.x.to_dtype(DType::BF16)?, self.dy.to_dtype(DType::BF16)?];
+        let with = |x, dy| {
+            let Self { shape, controls, transport, states, segments, .. } = self;
+            let Transport { a_key, a_value, c } = transport;
+            Self {
+                shape: *shape,
+                x,
+                controls: controls.clone(),
+                transport: Transport { a_key: a_key.clone(), a_value: a_value.clone(), c: c.clone() },
+                states: states.clone(),
+                segments: segments.clone(),
+                dy,
+            }
+        };
+        Ok([with(x.to_dtype(DType::F32)?, dy.to_dtype(DType::F32)?), with(x, dy)])
+    }
+
+    /// Addresses that (nearly) repeat, slow decay and full writes: where powers of the chunk's matrix would lose all digits.
+    pub(crate) fn repeated_addresses(tokens: usize, noise: f64, beta: f32) -> Result<Self> {
+        let shape = Shape { heads: 1, address: 64, key: 16, value: 16, rank: 4, query_norm: true };
+        let case = Self::random(shape, Segments::continuous(1, tokens))?;
+        let query = case.x.narrow(2, 0, 64)?;
+        let source = case.x.narrow(1, 0, 1)?.narrow(2, 64, 64)?.broadcast_as((1, tokens, 64))?;
+        let source = (source + (Random::new(52).normal((1, tokens, 64), DType::F32)? * noise)?)?;
+        let entity = case.x.narrow(2, 128, 32)?;
+        let constant = |value: f32| Tensor::full(value, (1, tokens, 1, 1), case.x.device());
+        let strengths = case.controls.narrow(2, 3, 2)?;
+        let controls = [constant(-1e-3)?, constant(beta)?, constant(beta)?, strengths];
+        let controls = Tensor::cat(&controls, 2)?;
+        Ok(Self { x: Tensor::cat(&[query, source, entity], 2)?, controls, ..case })
+    }
+
+    /// Log decays that are this everywhere, or at token 70 alone and 0 elsewhere.
+    pub(crate) fn decays(log_alpha: f32, once: bool) -> Result<Self> {
+        let shape = Shape { heads: 1, address: 16, key: 16, value: 16, rank: 4, query_norm: true };
+        let case = Self::random(shape, Segments::continuous(1, 130))?;
+        let decays = (0..130).map(|token| if once && token != 70 { 0.0 } else { log_alpha }).collect();
+        let decays = Tensor::from_vec(decays, (1, 130, 1, 1), case.x.device())?;
+        Ok(Self { controls: Tensor::cat(&[decays, case.controls.narrow(2, 1, 4)?], 2)?, ..case })
     }
 
     /// Outputs and all gradients; those of the transport are added to zeros.
@@ -102,6 +148,29 @@ fn mixer_launches() -> Result<()> {
         assert_same_as_cpu(&format!("mixer {shape:?} {tokens} packed"), &KERNELS, || case.values());
         let case = Case { states: None, segments: Segments::continuous(2, tokens), ..case };
         assert_same_as_cpu(&format!("mixer {shape:?} {tokens}"), &KERNELS, || case.values());
+    }
+    Ok(())
+}
+
+/// Constant, and large ones: where what is divided by a product of decays would overflow.
+pub(crate) const DECAYS: [f32; 7] = [0.0, -1e-3, -5.0, -30.0, -100.0, -1e4, f32::NEG_INFINITY];
+
+#[test]
+fn decays_of_any_size() -> Result<()> {
+    for once in [false, true] {
+        for log_alpha in DECAYS {
+            let case = Case::decays(log_alpha, once)?;
+            assert_same_as_cpu(&format!("log alpha {log_alpha}, once: {once}"), &KERNELS, || case.values());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn addresses_that_repeat() -> Result<()> {
+    for (noise, beta) in [(0.0, 1.0), (0.01, 0.835)] {
+        let case = Case::repeated_addresses(130, noise, beta)?;
+        assert_same_as_cpu(&format!("address noise {noise}, beta {beta}"), &KERNELS, || case.values());
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Every op's launches with activations in bf16, against the same op on the CPU in f32.
 
-use atpm_core::ops::mixer::{self, Inputs, Shape, Transport};
+use atpm_core::ops::mixer::Shape;
 use atpm_core::ops::{cross_entropy, embedding, gated_norm, linear, rms_norm, short_conv, swiglu};
 use atpm_core::testing::{Random, assert_close};
 use atpm_core::{Precision, Result, Segments};
 use candle_core::{DType, Device, Tensor};
 
+use crate::mixer::{Case, DECAYS, KERNELS};
 use crate::{Named, on_kernels, put};
 
 const EPS: f64 = 1e-5;
@@ -53,16 +54,22 @@ fn assert_near_cpu(
     let got = got.unwrap_or_else(|error| panic!("{case} on kernels: {error}"));
     assert!(launched.as_ref().is_none_or(|launched| launched == kernels), "{case}: launched {launched:?}");
     for (((name, got), dtype), ((_, want), _)) in got.iter().zip(&want) {
-        assert_eq!(got.dtype(), *dtype, "{case}: {name}");
-        let tolerance = match *name {
-            "dcontrols" => GATE_GRADIENT,
-            name if name.starts_with('d') => GRADIENT,
-            _ => VALUE,
-        };
-        let got = got.to_device(&Device::Cpu).and_then(|got| got.to_dtype(DType::F32));
-        let got = got.unwrap_or_else(|error| panic!("{case}: {name}: {error}"));
-        assert_close(&format!("{case}: {name}"), &got, want, tolerance);
+        assert_near(case, name, got, (want, *dtype));
     }
+}
+
+/// That `got` is near the CPU's and stored in this type.
+#[track_caller]
+fn assert_near(case: &str, name: &str, got: &Tensor, (want, dtype): (&Tensor, DType)) {
+    assert_eq!(got.dtype(), dtype, "{case}: {name}");
+    let tolerance = match name {
+        "dcontrols" => GATE_GRADIENT,
+        name if name.starts_with('d') => GRADIENT,
+        _ => VALUE,
+    };
+    let got = got.to_device(&Device::Cpu).and_then(|got| got.to_dtype(DType::F32));
+    let got = got.unwrap_or_else(|error| panic!("{case}: {name}: {error}"));
+    assert_close(&format!("{case}: {name}"), &got, want, tolerance);
 }
 
 const ROUNDED: DType = DType::BF16;
@@ -227,59 +234,48 @@ fn short_conv_in_bf16() -> Result<()> {
     Ok(())
 }
 
+/// The mixer's bf16 kernels on the case's activations, rounded, near the CPU in f32 on the same numbers.
+#[track_caller]
+pub(crate) fn assert_mixer_near_cpu(name: &str, case: &Case) {
+    let kernels = KERNELS.map(|kernel| kernel.replace("_f32", "_bf16"));
+    let [wide, narrow] = case.rounded().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let want = wide.values().unwrap_or_else(|error| panic!("{name} on the CPU: {error}"));
+    let (got, launched) = on_kernels(|| narrow.values());
+    let got = got.unwrap_or_else(|error| panic!("{name} on kernels: {error}"));
+    assert!(
+        launched.as_ref().is_none_or(|launched| kernels == launched[..]),
+        "{name}: launched {launched:?}"
+    );
+    for ((output, got), (_, want)) in got.iter().zip(&want) {
+        let dtype = if ["y", "dx"].contains(output) { ROUNDED } else { WIDE };
+        assert_near(name, output, got, (want, dtype));
+    }
+}
+
 #[test]
 fn mixer_in_bf16() -> Result<()> {
-    const FORWARD: [&str; 2] = ["mixer_addresses_bf16", "mixer_prepare_bf16"];
-    const BACKWARD: [&str; 5] = [
-        "mixer_scan_backward_bf16",
-        "mixer_entity_backward_bf16",
-        "mixer_address_backward_bf16",
-        "mixer_addresses_backward_bf16",
-        "mixer_transport_gradients",
-    ];
-    let kernels = [&FORWARD[..], &["mixer_scan_bf16"], &FORWARD, &BACKWARD].concat();
     for (tokens, address, key, value, rank, query_norm) in
         [(7, 16, 8, 8, 3, true), (129, 32, 24, 72, 16, false), (65, 208, 8, 40, 64, true)]
     {
         let shape = Shape { heads: 2, address, key, value, rank, query_norm };
-        let (batch, heads, entity) = (2, 2, key + value);
-        let mut random = Random::new(66);
-        let mut normal = |shape: &[usize]| random.normal(shape, WIDE);
-        let activations =
-            [normal(&[batch, tokens, heads * shape.channels()])?, normal(&[batch, tokens, heads * entity])?];
-        let state = normal(&[batch, heads, address, entity])?;
-        let dstate = normal(&[batch, heads, address, entity])?;
-        let scaled = |tensor: Tensor, size: usize| tensor.affine((size as f64).powf(-0.5), 0.0);
-        let a_key = scaled(normal(&[heads, rank, key])?, key)?;
-        let a_value = scaled(normal(&[heads, rank, value])?, value)?;
-        let c = scaled(normal(&[heads, address, rank])?, rank)?;
-        let strengths = random.uniform(0.05, 0.95, (batch, tokens, 4, heads), WIDE)?;
-        let decays = random.uniform(-0.5, -0.001, (batch, tokens, 1, heads), WIDE)?;
-        let controls = Tensor::cat(&[&decays, &strengths], 2)?;
         let segments = Segments::from_starts(tokens, vec![vec![], vec![tokens / 2]])?;
-        let given = Given::new(&activations, &[&controls, &state, &dstate, &a_key, &a_value, &c])?;
-        assert_near_cpu(&format!("mixer {shape:?} {tokens}"), &kernels, &given, |t, p, _| {
-            let [controls, state, dstate, a_key, a_value, c] = [0, 1, 2, 3, 4, 5].map(|i| &p[i]);
-            let transport = Transport { a_key: a_key.clone(), a_value: a_value.clone(), c: c.clone() };
-            let inputs =
-                Inputs { x: &t[0], controls, transport: &transport, state: Some(state), segments: &segments };
-            let zeros = |tensor: &Tensor| tensor.zeros_like();
-            let sums = Transport { a_key: zeros(a_key)?, a_value: zeros(a_value)?, c: zeros(c)? };
-            let (outputs, saved) = mixer::forward(&shape, &inputs, true)?;
-            let saved = saved.expect("saved for backward");
-            let gradients = mixer::backward(&shape, &inputs, &saved, &t[1], Some(dstate), &sums)?;
-            Ok(vec![
-                (("y", outputs.y), ROUNDED),
-                (("state", outputs.state), WIDE),
-                (("address_norm", outputs.address_norm), WIDE),
-                (("dx", gradients.x), ROUNDED),
-                (("dcontrols", gradients.controls), WIDE),
-                (("dstate", gradients.state), WIDE),
-                (("da_key", sums.a_key), WIDE),
-                (("da_value", sums.a_value), WIDE),
-                (("dc", sums.c), WIDE),
-            ])
-        });
+        assert_mixer_near_cpu(&format!("mixer {shape:?} {tokens}"), &Case::random(shape, segments)?);
+    }
+    Ok(())
+}
+
+// What tensor cores make of the inverse where addresses repeat and β → 1, and of decays of any size.
+#[test]
+fn mixer_in_bf16_at_its_edges() -> Result<()> {
+    for (noise, beta) in [(0.0, 1.0), (0.01, 0.835)] {
+        let case = Case::repeated_addresses(130, noise, beta)?;
+        assert_mixer_near_cpu(&format!("address noise {noise}, beta {beta}"), &case);
+    }
+    for once in [false, true] {
+        for log_alpha in DECAYS {
+            let case = Case::decays(log_alpha, once)?;
+            assert_mixer_near_cpu(&format!("log alpha {log_alpha}, once: {once}"), &case);
+        }
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What is measured: the model's sizes, and how many tokens at once.
 
 use anyhow::Context as _;
+use atpm_core::cuda::limits::Demand;
 use atpm_core::{Precision, cuda};
 use atpm_model::{ModelConfig, ModelKind};
 use candle_core::{Device, Tensor};
@@ -113,7 +114,7 @@ impl SizeArgs {
             sizes.model.vocab = self.vocab;
         }
         sizes.model.validate()?;
-        device::expect_sizes(device, &sizes.model)?;
+        device::expect_sizes(device, &sizes.model, Demand { precision: sizes.precision, backward: true })?;
         Ok(sizes)
     }
 

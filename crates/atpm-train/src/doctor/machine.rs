@@ -30,6 +30,8 @@ pub(super) struct Machine {
     gpus: Vec<GpuLine>,
     /// Why the driver shows no GPU.
     driver_problem: Option<String>,
+    /// Driver and GPUs that this build does not run on, a sentence each.
+    too_old: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -50,7 +52,7 @@ struct GpuLine {
 impl Machine {
     /// Looks.
     pub(super) fn look() -> Self {
-        let Report { kernels, versions, gpus, problem } = atpm_core::cuda::report();
+        let Report { kernels, versions, gpus, problem, too_old } = atpm_core::cuda::report();
         Self {
             version: env!("CARGO_PKG_VERSION"),
             processor: processor(),
@@ -68,6 +70,7 @@ impl Machine {
             versions: versions.into_iter().map(|(of, version)| Version { of, version }).collect(),
             gpus: gpus.into_iter().map(line).collect(),
             driver_problem: problem,
+            too_old,
         }
     }
 
@@ -111,6 +114,9 @@ impl Machine {
         }
         if let Some(problem) = &self.driver_problem {
             line("no GPU", problem.clone());
+        }
+        for problem in &self.too_old {
+            line("too old", problem.clone());
         }
         text
     }

@@ -29,7 +29,7 @@ Exit codes: 0 every op is right · 1 an op is wrong or fails, or the GPU does ·
 
 With --json: version, processor, processors, threads, instructions, bf16_products, memory_bytes, available_bytes,
 kernels (none, gpu or emulated), versions (of, version), gpus (device, name, compute_capability, free_bytes,
-total_bytes), driver_problem, device, emulated, compared_with (cpu or definition), ops (op, dtype of its
+total_bytes), driver_problem, too_old (sentences), device, emulated, compared_with (cpu or definition), ops (op, dtype of its
 activations (f32 or bf16), value_error, gradient_error and gate_error (relative RMS; null where there is none),
 problem, right), problem, right.";
 

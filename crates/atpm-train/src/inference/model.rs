@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
+use atpm_core::Precision;
+use atpm_core::cuda::limits::Demand;
 use atpm_data::{DataConfig, Tokenizer};
 use atpm_model::{Decoder, ModelConfig, Parameter};
 use candle_core::{Device, Tensor};
@@ -131,7 +133,7 @@ fn from_checkpoint(path: &Path, device: &Device) -> anyhow::Result<Opened> {
 
 /// A model to be filled.
 fn blank(config: &ModelConfig, device: &Device) -> anyhow::Result<Decoder> {
-    device::expect_sizes(device, config)?;
+    device::expect_sizes(device, config, Demand { precision: Precision::F32, backward: false })?;
     Ok(Decoder::for_inference(config, device)?)
 }
 

@@ -1,6 +1,7 @@
 //! The device of a run: opened, or refused in words and with the right exit code.
 
 use anyhow::anyhow;
+use atpm_core::cuda::limits::Demand;
 use atpm_core::cuda::{self, Kernels};
 use atpm_model::ModelConfig;
 use candle_core::Device;
@@ -20,15 +21,23 @@ pub fn open(name: &str) -> anyhow::Result<Device> {
     if cuda::is_gpu(&device) && cuda::KERNELS == Kernels::Emulated {
         tracing::warn!("`{name}` is emulated on the CPU in this build: for tests, and slow");
     }
+    if name == "auto" && cuda::KERNELS == Kernels::Gpu && !cuda::report().gpus.is_empty() {
+        tracing::warn!(
+            "device = \"auto\" is the CPU, and this machine has a GPU: set device = \"cuda:0\" to use it"
+        );
+    }
     Ok(device)
 }
 
-/// Refuses a model that the device has no kernels for.
+/// Refuses a model that the device has no kernels for, or too little shared memory for a block of them.
 ///
 /// # Errors
-/// The key, its value, and what would be right.
-pub fn expect_sizes(device: &Device, model: &ModelConfig) -> anyhow::Result<()> {
-    if cuda::is_gpu(device) { model.validate_for_gpu().map_err(user) } else { Ok(()) }
+/// The key, its value, and what would be right; a driver that does not tell.
+pub fn expect_sizes(device: &Device, model: &ModelConfig, demand: Demand) -> anyhow::Result<()> {
+    match cuda::block_bytes(device)? {
+        Some(bytes) => model.validate_for_gpu(demand, bytes).map_err(user),
+        None => Ok(()),
+    }
 }
 
 /// The error with driver, libraries and GPUs of this machine behind it, if it came from one of them.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use atpm_core::cuda;
+use atpm_core::cuda::limits::Demand;
 use atpm_model::{Flops, MemoryEstimate, ParameterSpec, render_table, specs};
 use candle_core::Device;
 use serde::Serialize;
@@ -71,7 +72,8 @@ impl Estimate {
     /// # Errors
     /// Sizes that it has no kernels for, too little memory; each with the numbers.
     pub fn checked(run: &Run, device: &Device) -> anyhow::Result<Self> {
-        device::expect_sizes(device, run.model())?;
+        let demand = Demand { precision: run.train().precision(), backward: true };
+        device::expect_sizes(device, run.model(), demand)?;
         let estimate = Self::of(run, device)?;
         estimate.check_memory()?;
         Ok(estimate)

@@ -7,13 +7,14 @@ use candle_core::Device;
 use cudarc::cublas::sys::{cublasGetProperty, libraryPropertyType};
 use cudarc::driver::sys::CUdevice_attribute::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
 };
 use cudarc::driver::sys::{CUDA_VERSION, cuDriverGetVersion};
 use cudarc::driver::{CudaContext, DriverError, result as driver};
 
 use super::failure;
 use crate::Result;
-use crate::cuda::report::{Gpu, Kernels, Report};
+use crate::cuda::report::{Gpu, Kernels, Report, driver_too_old};
 
 /// Where this build's kernels run.
 pub const KERNELS: Kernels = Kernels::Gpu;
@@ -42,6 +43,18 @@ pub fn free_bytes(device: &Device) -> Result<Option<u64>> {
     Ok(Some(free as u64))
 }
 
+/// Bytes of shared memory that a block may have on a GPU; `None` for the CPU.
+///
+/// # Errors
+/// A driver that does not tell.
+pub fn block_bytes(device: &Device) -> Result<Option<usize>> {
+    let Device::Cuda(device) = device else { return Ok(None) };
+    let most =
+        device.cuda_stream().context().attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+    let most = most.map_err(|error| failure("asking for the shared memory of a block", error))?;
+    Ok(Some(most.cast_unsigned() as usize))
+}
+
 /// Driver, libraries and GPUs of this machine.
 pub fn report() -> Report {
     let (gpus, problem) = match gpus() {
@@ -52,7 +65,10 @@ pub fn report() -> Report {
     versions.push(("driver", driver_version()));
     versions.push(("cuBLAS", library_version()));
     versions.push(("NCCL", nccl_version().unwrap_or_else(|| "not found".into())));
-    Report { kernels: KERNELS, versions, gpus, problem }
+    let mut too_old: Vec<String> = gpus.iter().filter_map(Gpu::too_old).collect();
+    too_old
+        .extend(driver_number().ok().and_then(|number| driver_too_old(number, CUDA_VERSION.cast_signed())));
+    Report { kernels: KERNELS, versions, gpus, problem, too_old }
 }
 
 /// What the driver calls an error.
@@ -63,6 +79,17 @@ fn words(error: DriverError) -> String {
 fn gpus() -> std::result::Result<Vec<Gpu>, DriverError> {
     driver::init()?;
     (0..driver::device::get_count()?).map(gpu).collect()
+}
+
+/// Refuses a device that the kernels are not compiled for, before the first of them is looked for in vain.
+///
+/// # Errors
+/// Such a device; a driver that does not tell.
+pub(super) fn expect_capability(ordinal: usize) -> Result<()> {
+    let action = || format!("opening device {ordinal}");
+    let number = c_int::try_from(ordinal).map_err(|error| failure(action(), error))?;
+    let gpu = gpu(number).map_err(|error| failure(action(), words(error)))?;
+    gpu.too_old().map_or(Ok(()), |problem| Err(failure(action(), problem)))
 }
 
 fn gpu(ordinal: c_int) -> std::result::Result<Gpu, DriverError> {
@@ -92,12 +119,17 @@ fn version(number: i32) -> String {
     format!("CUDA {}.{}", number / 1000, number % 1000 / 10)
 }
 
-/// The newest CUDA that the driver runs, and the driver's own number where Linux shows it.
-fn driver_version() -> String {
+/// The newest CUDA that the driver runs: 13000 for 13.0.
+fn driver_number() -> std::result::Result<i32, DriverError> {
     let mut number = 0;
     // SAFETY: writes one number; works before anything else is initialised.
-    let told = unsafe { cuDriverGetVersion(&raw mut number) }.result();
-    let newest = told.map_or_else(words, |()| version(number));
+    unsafe { cuDriverGetVersion(&raw mut number) }.result()?;
+    Ok(number)
+}
+
+/// The newest CUDA that the driver runs, and the driver's own number where Linux shows it.
+fn driver_version() -> String {
+    let newest = driver_number().map_or_else(words, version);
     let module = std::fs::read_to_string("/sys/module/nvidia/version").unwrap_or_default();
     if module.is_empty() { newest } else { format!("{} ({newest})", module.trim()) }
 }

@@ -3,7 +3,7 @@
 use candle_core::Tensor;
 
 use super::cpu::{CHUNK, Sizes};
-use super::{Gradients, Inputs, OP, Outputs, Saved, Transport, states_shape};
+use super::{Gradients, Inputs, OP, Outputs, Saved, Shape, Transport, states_shape};
 use crate::cuda::limits::{ADDRESS_STEP, ENTITY_STEP, MOST_HEAD, MOST_RANK};
 use crate::cuda::{Activation, Arg, Buffer, Grid, Int, Kernel, Stream, Twins, args, twins};
 use crate::{Error, Result};
@@ -114,6 +114,29 @@ impl<'a> Plan<'a> {
     fn grid(blocks: usize, shared_bytes: usize) -> Grid {
         Grid { blocks, threads: THREADS, shared_bytes }
     }
+    fn addresses_grid(&self) -> Grid {
+        Self::grid(self.chunks, self.addresses_bytes())
+    }
+    fn prepare_grid(&self) -> Grid {
+        Self::grid(self.chunks, 18_432 + self.tiles(3 * self.parts + 1))
+    }
+    fn entity_backward_grid(&self) -> Grid {
+        Self::grid(self.chunks * self.slices(TILE), 1280 + self.tiles(3 * self.parts + 2))
+    }
+    fn address_backward_grid(&self) -> Grid {
+        Self::grid(self.chunks, self.tiles(2 * self.parts + 5))
+    }
+    fn addresses_backward_grid(&self) -> Grid {
+        Self::grid(self.groups, self.addresses_bytes() + self.tiles(self.parts + 1))
+    }
+    /// Shared memory of the largest block.
+    fn shared_bytes(&self, backward: bool) -> usize {
+        let forward = [self.addresses_grid(), self.prepare_grid(), self.scan_grid()];
+        let behind =
+            [self.entity_backward_grid(), self.address_backward_grid(), self.addresses_backward_grid()];
+        let grids = forward.iter().chain(behind.iter().filter(|_| backward));
+        grids.map(|grid| grid.shared_bytes).max().unwrap_or(0)
+    }
 
     /// Launches with the sizes after the other arguments, as every kernel here takes them.
     fn launch<const N: usize>(
@@ -186,16 +209,23 @@ impl<T: Activation> Scratch<T> {
         let Given { x, controls, a_key, a_value, c, starts } = given;
         let arguments =
             args![x, controls, a_key, a_value, c, &mut *s, &mut *q, &mut *d, norms, plan.sizes.query_norm];
-        plan.launch(stream, ADDRESSES.of::<T>(), Plan::grid(plan.chunks, plan.addresses_bytes()), arguments)?;
+        plan.launch(stream, ADDRESSES.of::<T>(), plan.addresses_grid(), arguments)?;
         let arguments = args![x, controls, starts, &*s, &*q, &*d, w, u0, b, m, n, gamma_tail];
-        plan.launch(
-            stream,
-            PREPARE.of::<T>(),
-            Plan::grid(plan.chunks, 18_432 + plan.tiles(3 * plan.parts + 1)),
-            arguments,
-        )?;
+        plan.launch(stream, PREPARE.of::<T>(), plan.prepare_grid(), arguments)?;
         Ok(scratch)
     }
+}
+
+/// Bytes of shared memory that the largest block needs, however many rows there are; `backward`: of both passes.
+///
+/// # Errors
+/// Sizes that the kernels do not take.
+pub(super) fn shared_bytes<T: Activation>(shape: &Shape, backward: bool) -> Result<usize> {
+    let Shape { heads, address, key, value, rank, query_norm } = *shape;
+    // With as many rows the scans have their widest slices.
+    let (batch, tokens, chunk) = (MULTIPROCESSORS + 1, 1, 1);
+    let sizes = Sizes { batch, tokens, heads, address, key, value, rank, query_norm, chunk };
+    Ok(Plan::new::<T>(&sizes)?.shared_bytes(backward))
 }
 
 pub(super) fn forward<T: Activation>(
@@ -283,12 +313,7 @@ pub(super) fn backward<T: Activation>(
         &mut u,
         &mut per_token,
     ];
-    plan.launch(
-        stream,
-        ENTITY_BACKWARD.of::<T>(),
-        Plan::grid(plan.chunks * slices, 1280 + plan.tiles(3 * plan.parts + 2)),
-        arguments,
-    )?;
+    plan.launch(stream, ENTITY_BACKWARD.of::<T>(), plan.entity_backward_grid(), arguments)?;
 
     let addresses = plan.rows * sizes.address;
     let (mut ds, mut dq, mut dd) =
@@ -314,12 +339,7 @@ pub(super) fn backward<T: Activation>(
         &mut dd,
         &mut dcontrols,
     ];
-    plan.launch(
-        stream,
-        ADDRESS_BACKWARD.of::<T>(),
-        Plan::grid(plan.chunks, plan.tiles(2 * plan.parts + 5)),
-        arguments,
-    )?;
+    plan.launch(stream, ADDRESS_BACKWARD.of::<T>(), plan.address_backward_grid(), arguments)?;
 
     let mut inner = InnerGradients { ds, dq, dd, dr, dcontrols };
     let dx = projections_backward(stream, &plan, &given, &mut inner, dtransport)?;
@@ -395,8 +415,7 @@ fn projections_backward<T: Activation>(
         &mut partials,
         plan.sizes.query_norm,
     ];
-    let grid = Plan::grid(plan.groups, plan.addresses_bytes() + plan.tiles(plan.parts + 1));
-    plan.launch(stream, ADDRESSES_BACKWARD.of::<T>(), grid, arguments)?;
+    plan.launch(stream, ADDRESSES_BACKWARD.of::<T>(), plan.addresses_backward_grid(), arguments)?;
 
     let Transport { a_key, a_value, c } = dtransport;
     let (mut da_key, mut da_value) =
@@ -411,6 +430,7 @@ fn projections_backward<T: Activation>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cuda::limits::MOST_SHARED_BYTES;
 
     // S = 64 and S = 208, K = 24 and V = 72: 3, 4 or 7 slices of 64, 32 or 16 columns.
     #[test]
@@ -433,6 +453,28 @@ mod tests {
             assert_eq!(plan.scan_width(), width, "{batch} rows, S = {address}");
             assert_eq!(plan.scan_grid().blocks, batch * 2 * plan.slices(width));
         }
+        Ok(())
+    }
+
+    // What the largest block of each instance needs, counted by hand from the kernels' heads; a GPU with 99 KiB
+    // (sm_86, sm_89, sm_120) has enough for heads of 64 in bf16 alone.
+    #[test]
+    fn the_largest_block_is_known_before_a_launch() -> Result<()> {
+        let shape = |address| Shape { heads: 2, address, key: 64, value: 64, rank: 16, query_norm: true };
+        let tile = 64 * (4 * 64 + 16);
+        assert_eq!(shared_bytes::<f32>(&shape(64), true)?, 7 * tile);
+        assert_eq!(shared_bytes::<f32>(&shape(64), false)?, 18_432 + 4 * tile);
+        assert_eq!(shared_bytes::<half::bf16>(&shape(64), true)?, 100_864);
+        // The scan: two rows of tiles of the state, in f32 and as an operand, and six tiles.
+        assert_eq!(
+            shared_bytes::<half::bf16>(&shape(80), true)?,
+            128 * (6 * 64 + 32) + 6 * 64 * (2 * 64 + 16)
+        );
+        for address in (16..=256).step_by(16) {
+            assert!(shared_bytes::<f32>(&shape(address), true)? <= MOST_SHARED_BYTES, "S = {address}");
+            assert!(shared_bytes::<half::bf16>(&shape(address), true)? <= MOST_SHARED_BYTES, "S = {address}");
+        }
+        assert!(shared_bytes::<f32>(&shape(24), true).is_err());
         Ok(())
     }
 }

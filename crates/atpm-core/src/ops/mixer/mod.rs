@@ -31,10 +31,12 @@ pub mod reference;
 mod tests;
 
 use candle_core::Tensor;
+use half::bf16;
 
+use crate::cuda::limits::Demand;
 use crate::cuda::{stream_of, with_activation};
 use crate::elements::{Element, expect_shape, read_all, real_dtype, tensor, update, with_real};
-use crate::vector::unset;
+use crate::vector::{Precision, unset};
 use crate::{Error, Result, Segments};
 pub use cpu::CHUNK;
 use cpu::{NORM_EPS, Sizes};
@@ -59,6 +61,17 @@ pub struct Shape {
 }
 
 impl Shape {
+    /// Bytes of shared memory that the largest block of the mixer's CUDA kernels needs.
+    ///
+    /// # Errors
+    /// Sizes that the kernels do not take.
+    pub fn gpu_block_bytes(&self, demand: Demand) -> Result<usize> {
+        match demand.precision {
+            Precision::F32 => cuda::shared_bytes::<f32>(self, demand.backward),
+            Precision::Bf16 => cuda::shared_bytes::<bf16>(self, demand.backward),
+        }
+    }
+
     /// `D = K + V`, the entity's size.
     pub fn entity(&self) -> usize {
         self.key + self.value

@@ -40,6 +40,9 @@ __device__ __forceinline__ Split<T> take_split(SharedCursor &shared) {
 // Writes two neighbours at `at` of a split tile.
 template <class T>
 __device__ __forceinline__ void store_split_pair(Split<T> tile, int at, float x, float y) {
+#ifdef PLANT_MISALIGNED_PAIR
+  at ^= 1;
+#endif
   store_pair(tile.high + at, x, y);
   if (PARTS<T> == 2) {
     const float2 high = load_pair(tile.high + at);

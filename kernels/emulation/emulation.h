@@ -7,7 +7,7 @@
 //
 // What ends the process with a message: a barrier that part of the block does not reach or reaches at
 // another line, lanes of a warp that meet in different collectives or with different masks, a calling
-// lane outside its mask, misaligned vector copies, threads that wait for ever, a write past the dynamic shared memory
+// lane outside its mask, misaligned `cp.async` and matrix loads, threads that wait for ever, a write past the dynamic shared memory
 // that the launch asked for.
 // What it does not see is listed in docs/cuda.md.
 #pragma once

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use atpm_data::synthetic::vocabulary::{self, QUERY, UNKNOWN};
+use atpm_data::synthetic::vocabulary::{self, ANSWER, QUERY, UNKNOWN};
 use atpm_data::synthetic::{Sample, Split, Task};
 use serde::Serialize;
 
-use super::evaluation::{Decoding, SplitScore, answers, by_task};
+use super::evaluation::{Decoding, SplitScore, answers, by_task, mean};
 use super::kept;
 use crate::inference::model::{self, Opened};
 use crate::report::output;
@@ -22,9 +22,12 @@ Examples:
 Autoregressive, as in the suite's table; with the seed and the number of samples of a trial, its scores. A suite keeps
 its trained weights with `--set keep=true`.
 
-With --json: model, step, task, split, seed, samples, scores (task, exact_match, token_accuracy, cross_entropy), answers
-(sample, position, target, given, and of a wrong one its origin), mistakes (number of wrong answers by origin: same_key,
+With --json: model, step, task, split, seed, samples, scores (task, exact_match, token_accuracy, cross_entropy), mean (of
+scores), answers (sample, position, target, given, and of a wrong one its origin), mistakes (number of wrong answers by origin: same_key,
 elsewhere, unknown, nowhere).";
+
+/// All of them are kept, with their answers.
+const MOST_SAMPLES: u64 = 65_536;
 
 /// Flags of `suite eval`.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,6 +67,8 @@ pub struct Report {
     pub samples: u64,
     /// A line a task: one, or those of the mixture, in the order of names.
     pub scores: Vec<TaskScore>,
+    /// Their mean: what the suite's table has.
+    pub mean: SplitScore,
     /// Every answer, sample by sample.
     pub answers: Vec<Answer>,
     /// How many wrong answers are of each origin.
@@ -129,8 +134,8 @@ pub struct Mistakes {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     model::expect_folder(&args.model)?;
     let (task, split) = args.asked.resolve()?;
-    if args.samples == 0 {
-        return Err(user("--samples 0: there is nothing to ask; give 1 or more"));
+    if !(1..=MOST_SAMPLES).contains(&args.samples) {
+        return Err(user(format!("--samples {}: it must be from 1 to {MOST_SAMPLES}", args.samples)));
     }
     let opened = model::open(&args.model)?;
     kept::expect_words(&opened, "")?;
@@ -170,6 +175,7 @@ fn ask(
         split,
         seed,
         samples: samples.len() as u64,
+        mean: mean(&scores),
         scores: scores.into_iter().map(|(task, score)| TaskScore { task, score }).collect(),
         mistakes: Mistakes {
             same_key: count(Origin::SameKey),
@@ -191,11 +197,12 @@ fn compare<'a>(index: u64, sample: &'a Sample, given: &'a [u32]) -> impl Iterato
 
 /// Where a wrong answer at this position stands in what was told.
 fn origin(sample: &Sample, position: usize, given: u32) -> Origin {
-    let prompt = sample.prompt();
-    let told = prompt.split(|&id| id == QUERY).next().unwrap_or(prompt);
-    // `? k =`: the answer is due at `=`. Where a list is asked for no key stands there, and none is found in what was told.
-    let asked =
-        position.checked_sub(1).and_then(|before| prompt.get(before)).filter(|&&id| vocabulary::is_key(id));
+    let read = &sample.ids[..=position];
+    let is_question = |&id: &u32| id == QUERY || id == ANSWER;
+    // Where there is no question mark, the answer is due at the key itself, and all before it was told.
+    let (told, question) = read.split_at(read.iter().position(is_question).unwrap_or(position));
+    // Of the question that is answered, the last of several; a list is asked for by no key.
+    let asked = question.iter().rev().find(|&&id| vocabulary::is_key(id));
     if given == UNKNOWN {
         Origin::Unknown
     } else if told.windows(2).any(|pair| Some(&pair[0]) == asked && pair[1] == given) {
@@ -221,9 +228,13 @@ fn describe(report: &Report) -> String {
     let _ = writeln!(text, "{}", report.model.display());
     let _ = writeln!(text, "{}, {}, seed {seed}, samples {samples}", task.name(), split.name());
     let _ = writeln!(text, "\n{:<18}{:>14}{:>16}{:>12}", "", "exact match %", "answers right %", "nats");
-    for TaskScore { task, score } in &report.scores {
+    let mut line = |name: &str, score: &SplitScore| {
         let (exact, right) = (100.0 * score.exact_match, 100.0 * score.token_accuracy);
-        let _ = writeln!(text, "{:<18}{exact:>14.1}{right:>16.1}{:>12.4}", task.name(), score.cross_entropy);
+        let _ = writeln!(text, "{name:<18}{exact:>14.1}{right:>16.1}{:>12.4}", score.cross_entropy);
+    };
+    report.scores.iter().for_each(|TaskScore { task, score }| line(task.name(), score));
+    if report.scores.len() > 1 {
+        line("mean", &report.mean);
     }
     let Mistakes { same_key, elsewhere, unknown, nowhere } = mistakes;
     let wrong = same_key + elsewhere + unknown + nowhere;
@@ -258,7 +269,6 @@ mod tests {
     use super::*;
     use crate::inference::tests::{checkpoint, config};
     use crate::run::exit;
-    use crate::suite::evaluation::mean;
     use crate::suite::protocol;
     use crate::suite::tests::config as suite_config;
     use crate::training::signals::StopFlag;
@@ -279,8 +289,9 @@ mod tests {
             let opened = model::open(&folder.path().join(format!("models/{}-atpm-0", task.name()))).unwrap();
             let samples: Vec<Sample> = (0..40).map(|index| task.sample(Split::Stress, 0, index)).collect();
             let report = ask(&opened, &samples, (task, Split::Stress, 0)).unwrap();
-            let scores: Vec<_> = report.scores.iter().map(|part| (part.task, part.score)).collect();
-            assert_eq!(Some(mean(&scores)), outcome.scores.map(|scores| scores.stress));
+            assert_eq!(Some(report.mean), outcome.scores.map(|scores| scores.stress));
+            assert_eq!(report.scores.len() > 1, task == Task::MixedAll);
+            assert_eq!(describe(&report).contains("\nmean "), task == Task::MixedAll);
             let right = report.answers.iter().filter(|answer| answer.origin.is_none()).count();
             assert!(
                 report
@@ -321,6 +332,19 @@ mod tests {
                     .ends_with(&format!("  at 9: {given} in place of v3\n"))
             );
         }
+        // Two hops, of which one was answered; a key that is asked again where it stands; a list, asked for by no key.
+        for (words, given, origin) in [
+            (&["k1", "k2", "k2", "k3", "?", "k1", ">", "="][..], "k2", Origin::SameKey),
+            (&["k1", "v1", "k2", "v2", "k1", "v3", "k2", "k1"], "v1", Origin::SameKey),
+            (&["k1", "v1", "k2", "v2", "k1", "v3", "k2", "k1"], "v2", Origin::Elsewhere),
+            (&["v1", "v2", "="], "v2", Origin::Elsewhere),
+            (&["v1", "v2", "="], "=", Origin::Nowhere),
+        ] {
+            let ids: Vec<u32> = words.iter().map(|word| id(word)).collect();
+            let last = ids.len() - 1;
+            let sample = Sample { task: Task::Mqar, prompt: ids.len(), targets: Vec::new(), ids };
+            assert_eq!(super::origin(&sample, last, id(given)), origin, "{words:?} {given}");
+        }
         let right = [vec![0; 9], vec![id("v3")]].concat();
         assert!(compare(5, &sample, &right).all(|answer| answer.origin.is_none()));
     }
@@ -329,12 +353,13 @@ mod tests {
     fn what_cannot_be_asked_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let text = checkpoint(folder.path(), &config(true), 3);
-        let none = Args { samples: 0, ..args(&text, "sort", "iid") };
+        let number = |samples| Args { samples, ..args(&text, "sort", "iid") };
         for (args, expected) in [
             (args(&text, "sort", "iid"), "was not trained on the memory tasks; give the weights"),
             (args(&text, "srot", "iid"), "did you mean `sort`?"),
             (args(&text, "sort", "test"), "there is no such split"),
-            (none, "--samples 0"),
+            (number(0), "--samples 0: it must be from 1 to 65536"),
+            (number(u64::MAX), "it must be from 1"),
             (args(Path::new("nowhere"), "sort", "iid"), "there is no such folder"),
         ] {
             let error = run(&args).unwrap_err();

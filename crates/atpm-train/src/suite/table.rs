@@ -204,3 +204,74 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
         max: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::trial::Outcome;
+
+    /// A trial whose scores are all told apart: hundredths of `base` in IID, and one and two tenths more in the others.
+    fn outcome(task: Task, model: &str, seed: u64, base: f64) -> Outcome {
+        let score = |more: f64| SplitScore {
+            exact_match: base + more,
+            token_accuracy: base + more + 0.01,
+            cross_entropy: base + more + 3.0,
+        };
+        Outcome {
+            digest: String::new(),
+            task,
+            model: model.into(),
+            seed,
+            lr: 1e-3,
+            parameters: 7,
+            losses: Vec::new(),
+            curve: Vec::new(),
+            scores: Some(Scores { iid: score(0.0), ood: score(0.1), stress: score(0.2) }),
+            seconds: 1.0,
+            settings: String::new(),
+        }
+    }
+
+    // Two tasks, two models, three seeds, reckoned by hand.
+    #[test]
+    fn means_and_ranges_are_those_of_the_seeds() {
+        let model = |name: &str| Model {
+            name: name.into(),
+            parameters: 7,
+            training_flop_per_token: 1e6,
+            lr: 1e-3,
+            sweep: Vec::new(),
+        };
+        let mut outcomes = Vec::new();
+        for (task, name, bases) in [
+            (Task::Copy, "a", [0.10, 0.20, 0.60]),
+            (Task::Copy, "b", [0.50, 0.50, 0.50]),
+            (Task::Sort, "a", [0.40, 0.40, 0.10]),
+            (Task::Sort, "b", [0.00, 0.30, 0.30]),
+        ] {
+            outcomes.extend((0..3).zip(bases).map(|(seed, base)| outcome(task, name, seed, base)));
+        }
+        let table = Table::of(Findings { models: vec![model("a"), model("b")], outcomes });
+        let row = &table.rows[2];
+        assert_eq!((row.task, row.model.as_str(), row.split, row.seeds), (Task::Copy, "a", Split::Stress, 3));
+        let near = |got: Spread, want: [f64; 3]| {
+            let got = [got.mean, got.min, got.max];
+            assert!(got.iter().zip(want).all(|(got, want)| (got - want).abs() < 1e-12), "{got:?} {want:?}");
+        };
+        near(row.exact_match, [0.5, 0.3, 0.8]);
+        near(row.token_accuracy, [0.51, 0.31, 0.81]);
+        near(row.cross_entropy, [3.5, 3.3, 3.8]);
+        let text = table.markdown();
+        for lines in [
+            // Over the seeds of one task; then the tasks' mean of each seed, 25, 30 and 35 for `a`.
+            "Exact match, %, IID\n\n| task | a | b |\n|---|--:|--:|\n| copy | 30.0 (10.0–60.0) | 50.0 |\n\
+             | sort | 30.0 (10.0–40.0) | 20.0 (0.0–30.0) |\n| mean | 30.0 (25.0–35.0) | 35.0 (25.0–40.0) |\n",
+            "Exact match, %, OOD\n\n| task | a | b |\n|---|--:|--:|\n| copy | 40.0 (20.0–70.0) | 60.0 |\n",
+            "Exact match, %, Stress\n\n| task | a | b |\n|---|--:|--:|\n| copy | 50.0 (30.0–80.0) | 70.0 |\n",
+            "Token accuracy, %, IID\n\n| task | a | b |\n|---|--:|--:|\n| copy | 31.0 (11.0–61.0) | 51.0 |\n",
+            "nats, teacher-forced, Stress\n\n| task | a | b |\n|---|--:|--:|\n| copy | 3.500 (3.300–3.800) | 3.700 |\n",
+        ] {
+            assert!(text.contains(lines), "{lines}\n{text}");
+        }
+    }
+}

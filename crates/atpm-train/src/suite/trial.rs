@@ -92,7 +92,7 @@ pub struct CurvePoint {
 impl Outcome {
     /// The step at which training ended because too many in a row were not finite.
     pub fn diverged(&self) -> Option<u64> {
-        self.curve.last().filter(|last| last.cross_entropy.is_nan()).map(|last| last.step)
+        self.curve.last().filter(|last| !last.cross_entropy.is_finite()).map(|last| last.step)
     }
 }
 

@@ -61,21 +61,24 @@ fn leaving_out_the_point_of_a_task_fails() {
     }
 }
 
-/// The largest share of samples whose first answer stands at one and the same distance from the line's beginning or
-/// from its end.
+/// The largest share of samples one of whose first four answers (the first of all, or the second, …) stands at one and the
+/// same distance from the line's beginning or from its end.
 fn fixed_place(samples: &[Sample]) -> f64 {
-    let shares =
-        (0..40).flat_map(|distance| [true, false].map(|from_end| (distance, from_end))).map(|place| {
-            let at = |sample: &&Sample| {
-                let (distance, from_end) = place;
-                let line = &sample.prompt()[1..];
+    let mut largest = 0.0f64;
+    for which in 0..4 {
+        let asked: Vec<(&[u32], u32)> = samples
+            .iter()
+            .filter_map(|sample| Some((&sample.prompt()[1..], sample.answer().nth(which)?.1)))
+            .collect();
+        for (distance, from_end) in (0..40).flat_map(|distance| [(distance, true), (distance, false)]) {
+            let at = |(line, answer): &&(&[u32], u32)| {
                 let index = if from_end { line.len().checked_sub(distance + 1) } else { Some(distance) };
-                let answer = sample.answer().next().unwrap().1;
-                index.and_then(|index| line.get(index)) == Some(&answer)
+                index.and_then(|index| line.get(index)) == Some(answer)
             };
-            samples.iter().filter(at).count() as f64 / samples.len() as f64
-        });
-    shares.fold(0.0, f64::max)
+            largest = largest.max(asked.iter().filter(at).count() as f64 / asked.len().max(1) as f64);
+        }
+    }
+    largest
 }
 
 #[test]
@@ -98,6 +101,16 @@ fn no_answer_stands_at_a_fixed_place() {
     };
     let planted: Vec<_> = (0..MANY).map(planted).collect();
     assert_eq!(fixed_place(&planted), 1.0);
+    // Planted: the answer to the second question is told once more before the first.
+    let planted = samples(Task::KvRecall, Split::Train).into_iter().map(|mut sample| {
+        let second = sample.answer().nth(1).map_or(vocabulary::UNKNOWN, |(_, answer)| answer);
+        let first_question = sample.ids.iter().position(|&id| id == vocabulary::QUERY).unwrap();
+        sample.ids.insert(first_question, second);
+        sample.targets.insert(0, IGNORE);
+        sample.prompt += 1;
+        sample
+    });
+    assert!(fixed_place(&planted.collect::<Vec<_>>()) > 0.9);
 }
 
 #[test]

@@ -6,7 +6,8 @@
 // allocations. Everything is done when its call returns, so errors of a missing wait do not show (docs/cuda.md).
 //
 // ATPM_EMULATED_MEMORY is the size of a device in bytes (8 GiB), ATPM_EMULATED_DEVICES their number (1),
-// ATPM_EMULATED_LAUNCHES a file to which launches are appended as "count name" when the process ends.
+// ATPM_EMULATED_LAUNCHES a file to which launches are appended as "count name" when the process ends. With
+// ATPM_EMULATED_FAULT=N the Nth launch is a kernel that accesses what it may not: every later call fails.
 #include "driver.h"
 
 #include <chrono>
@@ -61,6 +62,7 @@ std::string running_kernel = "no kernel";
 // Counts launches; its destructor runs when the process ends.
 struct Launches {
   std::map<std::string, size_t> counts;
+  size_t all = 0;
   ~Launches() {
     const char *path = std::getenv("ATPM_EMULATED_LAUNCHES");
     std::FILE *file = path ? std::fopen(path, "a") : nullptr;
@@ -78,6 +80,12 @@ CUresult fail(CUresult code, const std::string &problem) {
 int device_count() {
   const char *given = std::getenv("ATPM_EMULATED_DEVICES");
   return given ? std::atoi(given) : 1;
+}
+
+// Whether a kernel has failed. A GPU then does nothing more for this process, and says so at the next call or a later one.
+bool is_lost() {
+  static const char *const given = std::getenv("ATPM_EMULATED_FAULT");
+  return given && launches.all >= std::strtoull(given, nullptr, 10);
 }
 
 void report_fault(const std::string &where) { complain(running_kernel + " accessed " + where); }
@@ -119,6 +127,8 @@ struct Call {
       outcome = fail(CUDA_ERROR_NOT_INITIALIZED, std::string(function) + " before cuInit");
     else if (!context_is_current())
       outcome = fail(CUDA_ERROR_INVALID_CONTEXT, std::string(function) + " on a thread without a context");
+    else if (is_lost())
+      outcome = CUDA_ERROR_ILLEGAL_ADDRESS;
   }
   Call(const char *function, CUstream stream) : Call(function) {
     if (outcome == CUDA_SUCCESS && !stream_is_valid(stream))
@@ -339,6 +349,7 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   const std::lock_guard<std::recursive_mutex> alone(one_call);
   if (!stream_is_valid(stream)) return fail(CUDA_ERROR_INVALID_HANDLE, "memory freed on the default stream");
+  if (is_lost()) return CUDA_ERROR_ILLEGAL_ADDRESS;
   return release(address);
 }
 
@@ -447,6 +458,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned blocks_x, unsigned blocks_
     return refuse(std::to_string(shared_bytes) + " bytes of shared memory, of which " +
                   std::to_string(function->allowed_shared_bytes) + " are allowed");
   ++launches.counts[function->name];
+  if (++launches.all; is_lost()) return CUDA_SUCCESS;
   running_kernel = function->name;
   if (function->grid_kernel) {
     function->grid_kernel(arguments);

@@ -216,9 +216,15 @@ fn linear(random: &mut Random) -> Result<Case> {
             let (dx, dweight) = (sum(x)?, sum(weight)?);
             linear::backward_input_add(weight, &seeds[0], &dx, precision)?;
             linear::backward_weight(x, &seeds[0], &dweight, precision)?;
-            Ok(Outputs { values: vec![linear::forward(x, weight, precision)?], gradients: vec![dx, dweight] })
+            // In full precision too, as the controllers' is in any case.
+            let values =
+                vec![linear::forward(x, weight, precision)?, linear::forward(x, weight, Precision::F32)?];
+            Ok(Outputs { values, gradients: vec![dx, dweight] })
         }),
-        reference: Box::new(|inputs| Ok(vec![linear::reference::forward(&inputs[0], &inputs[1])?])),
+        reference: Box::new(|inputs| {
+            let y = linear::reference::forward(&inputs[0], &inputs[1])?;
+            Ok(vec![y.clone(), y])
+        }),
     })
 }
 

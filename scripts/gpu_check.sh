@@ -53,9 +53,10 @@ export ATPM_GOLDEN=$PWD/golden
 
 # cuBLAS and cuRAND out of Python's packages, where the loader does not know of any.
 loader_knows() {
-  local folder
-  for folder in ${LD_LIBRARY_PATH//:/ }; do [ ! -e "$folder/$1" ] || return 0; done
-  { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q "$1"
+  local folder folders=${LD_LIBRARY_PATH:-}
+  for folder in ${folders//:/ }; do [ ! -e "$folder/$1" ] || return 0; done
+  # Read to its end: a pipe that closes early is a failure here.
+  { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep "$1" >/dev/null
 }
 for library in libcublas.so.13 libcurand.so.10; do
   loader_knows $library && continue
@@ -81,7 +82,7 @@ row() { # name, outcome, seconds, what was seen
 missing() { row "$1" missing 0 "$2"; } # name, why
 
 # attempt OTHERWISE NAME COMMAND…: runs the command; its last line is what the table shows. OTHERWISE is the outcome
-# where it does not succeed.
+# where it does not succeed; with exit code 99 it has found a fault, and failed in any case.
 attempt() {
   local otherwise=$1 name=$2 log="$out/${2// /-}.log" begin=$SECONDS outcome=passed detail
   shift 2
@@ -90,7 +91,8 @@ attempt() {
     return
   fi
   export LEFT=$((limit - begin))
-  "$@" >"$log" 2>&1 || outcome=$otherwise
+  "$@" >"$log" 2>&1
+  case $? in 0) ;; 99) outcome=failed ;; *) outcome=$otherwise ;; esac
   detail=$(grep -v '^[[:space:]]*$' "$log" | tail -1 | tr '\t' ' ' | cut -c1-160)
   row "$name" "$outcome" $((SECONDS - begin)) "$detail"
 }
@@ -119,16 +121,17 @@ near() { # run, run, largest relative difference of a step's loss
     END { printf "%d steps, largest relative difference of a loss %.2e (at most %s), last loss %s\n", NR, worst, most, $4
           exit broken || NR != steps || !(worst <= most) }'
 }
+same_losses() { diff <(losses "$1") <(losses "$2") >/dev/null || { echo "losses of two runs differ"; return 1; }; }
 cuda_as_cpu() { run cpu "$out/cpu" && run "$device" "$out/cuda" && near "$out/cpu" "$out/cuda" "$tolerance"; }
 # Activations in bf16: twice the same, and near the f32 run.
 in_bf16() {
   run "$device" "$out/bf16" --set train.dtype=bf16 && run "$device" "$out/bf16-again" --set train.dtype=bf16 || return
-  diff <(losses "$out/bf16") <(losses "$out/bf16-again") >/dev/null || { echo "losses of two runs differ"; return 1; }
+  same_losses "$out/bf16" "$out/bf16-again" || return
   near "$out/cuda" "$out/bf16" 2e-2
 }
 twice_the_same() {
   run "$device" "$out/again" || return
-  diff <(losses "$out/cuda") <(losses "$out/again") >/dev/null || { echo "losses differ"; return 1; }
+  same_losses "$out/cuda" "$out/again" || return
   local file compared=0
   for file in "$out"/cuda/checkpoints/step-*/*.safetensors; do
     cmp "$file" "$out/again${file#"$out/cuda"}" || return
@@ -140,13 +143,11 @@ twice_the_same() {
 # The host waits for every kernel: what only the order of a stream hides (memory freed or written too early) shows as a
 # difference.
 one_at_a_time() {
-  CUDA_LAUNCH_BLOCKING=1 run "$device" "$out/waiting" || return
-  diff <(losses "$out/cuda") <(losses "$out/waiting") >/dev/null || { echo "losses differ"; return 1; }
+  CUDA_LAUNCH_BLOCKING=1 run "$device" "$out/waiting" && same_losses "$out/cuda" "$out/waiting" || return
   echo "losses of $(losses "$out/cuda" | wc -l) steps equal to the bit"
 }
-# memcheck, initcheck or racecheck, where the tool is there.
-sanitizer() {
-  timeout "$((LEFT < 60 ? LEFT : 60))" compute-sanitizer --tool "$1" --error-exitcode 3 $train doctor --device "$device" || return
+sanitizer() { # tool
+  timeout "$((LEFT < 60 ? LEFT : 60))" compute-sanitizer --tool "$1" --error-exitcode 99 $train doctor --device "$device"
 }
 resume_exact() {
   timeout "$LEFT" $train verify-resume --config configs/debug.toml --set device="$device" --set run_dir="$out/resume" \
@@ -291,7 +292,7 @@ done
 json_text() { printf '%s' "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | tr -d '\000-\037'; }
 {
   printf '{"date": "%s", "device": "%s", "gpu": "%s", "version": "%s", "seconds": %d, "failures": %d,\n "checks": [' \
-    "$(date -u +%FT%TZ)" "$device" "$(json_text "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)")" \
+    "$(date -u +%FT%TZ)" "$device" "$(json_text "$(nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "$CUDA_VISIBLE_DEVICES"} --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1)")" \
     "$($train --version)" "$SECONDS" "$failures"
   separator=
   for row in "${rows[@]}"; do

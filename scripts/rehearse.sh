@@ -24,10 +24,9 @@ if (cd "$work" && bin/atpm-train --config configs/debug.toml --set device=cuda:0
 fi
 tail -3 "$work/no-driver.txt"
 
-echo "== with the emulated driver"
 export LD_LIBRARY_PATH=$driver ATPM_EMULATED_LAUNCHES=$PWD/$work/launches.txt
 
-echo "== a kernel that fails in the middle of a run"
+echo "== with the emulated driver: a kernel that fails in the middle of a run"
 faulty=(bin/atpm-train --config configs/debug.toml --set device=cuda:0 --set train.steps=6 --set eval.every=0
   --set checkpoint.every=1 --set run_dir=faulty)
 outcome=0
@@ -40,7 +39,7 @@ fi
 (cd "$work" && "${faulty[@]}" --resume auto --dry-run --json) 2>/dev/null | grep -oE '"resumes_from": ?[1-9][0-9]*' ||
   { echo "no checkpoint was left to go on from" >&2; exit 1; }
 
-echo "== the check"
+echo "== with the emulated driver: the check"
 export STEPS=${STEPS:-6} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} BENCH=${BENCH:-0} LIMIT=${LIMIT:-3000}
 export OPS_CONFIG=${OPS_CONFIG:-configs/debug.toml} OPS_ROWS=${OPS_ROWS:-1} OPS_TOKENS=${OPS_TOKENS:-64} MIXER_SIZES=${MIXER_SIZES:-1x64}
 "$work/gpu_check.sh"

@@ -3,8 +3,8 @@
 #
 #   scripts/test_kernels.sh
 #
-# Then once more under AddressSanitizer and with alignment checked (the mixer with fewer cases), and last the tests of the tests: kernels with a
-# planted fault, which must fail. The mixer's golden files are those of $ATPM_GOLDEN, or of data/golden.
+# Then once more under AddressSanitizer and with alignment checked (the mixer with fewer cases), and last the tests of
+# the tests: kernels with a planted fault, which must fail. The mixer's golden files are those of $ATPM_GOLDEN, or of data/golden.
 # docs/cuda.md says what the emulation sees and what not.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -52,6 +52,11 @@ pub fn block_bytes(_device: &Device) -> Result<Option<usize>> {
     Ok(None)
 }
 
+/// How many GPUs there are: none for this build.
+pub fn count() -> usize {
+    0
+}
+
 /// What there is: nothing.
 pub fn report() -> Report {
     Report { kernels: KERNELS, versions: Vec::new(), gpus: Vec::new(), problem: None, too_old: Vec::new() }

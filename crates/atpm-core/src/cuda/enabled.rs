@@ -30,7 +30,7 @@ use super::product::{self, Factor};
 use crate::vector::Precision;
 use crate::{Error, Result};
 
-pub use devices::{KERNELS, block_bytes, free_bytes, host, is_gpu, report};
+pub use devices::{KERNELS, block_bytes, count, free_bytes, host, is_gpu, report};
 
 /// Name and contents of each compiled file of `kernels/`.
 const FATBINS: &[(&str, &[u8])] = &include!(concat!(env!("OUT_DIR"), "/fatbins.rs"));

@@ -22,7 +22,7 @@ pub const MOST_RANK: usize = 64;
 /// Rows of ops that look at each row by itself are a multiple of this wide: kernels read pairs of columns.
 pub const ROW_STEP: usize = 2;
 /// Widest row of an op that sums a weight's gradient over rows: a column of f32 for each of a block's warps.
-pub const MOST_ROW: usize = MOST_SHARED_BYTES / (WARPS * size_of::<f32>());
+pub const MOST_ROW: usize = MOST_SHARED_BYTES / row_block_bytes(1);
 
 /// Dynamic shared memory of a block on sm_80. Others that the kernels run on have more (sm_90, sm_100) or less (sm_86,
 /// sm_89, sm_120): [`super::block_bytes`] asks.

@@ -27,9 +27,9 @@ pub(crate) mod rows;
 #[cfg(all(feature = "emulated-cuda", not(feature = "cuda")))]
 pub use backend::emulate;
 pub(crate) use backend::{Buffer, Stream, stream_of};
-pub use backend::{KERNELS, block_bytes, device, free_bytes, host, is_gpu, report};
+pub use backend::{KERNELS, block_bytes, count, device, free_bytes, host, is_gpu, report};
 pub(crate) use launch::{
     Activation, Arg, Grid, Int, Kernel, Long, Twins, args, refused_dtype, twins, with_activation,
 };
 pub(crate) use product::{Operand, Product, Target};
-pub use report::{Gpu, Kernels, LOWEST_CAPABILITY, Report, driver_too_old};
+pub use report::{Gpu, Kernels, Report, driver_too_old};

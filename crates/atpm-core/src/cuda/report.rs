@@ -44,7 +44,7 @@ pub struct Report {
 }
 
 /// The lowest compute capability that the kernels are compiled for.
-pub const LOWEST_CAPABILITY: (i32, i32) = (8, 0);
+const LOWEST_CAPABILITY: (i32, i32) = (8, 0);
 
 impl Gpu {
     /// Why its capability is not enough, if it is not.
@@ -60,12 +60,16 @@ impl Gpu {
     }
 }
 
+/// `CUDA 13.0` for 13000.
+pub(super) fn version(number: i32) -> String {
+    format!("CUDA {}.{}", number / 1000, number % 1000 / 10)
+}
+
 /// Why a driver is not enough for a program of another CUDA, if it is not; both numbers as 13000 for 13.0. Within one major
 /// version any driver runs any program.
 pub fn driver_too_old(driver: i32, build: i32) -> Option<String> {
-    let name = |number: i32| format!("CUDA {}.{}", number / 1000, number % 1000 / 10);
     let problem = || {
-        let (driver, build) = (name(driver), name(build));
+        let (driver, build) = (version(driver), version(build));
         format!("the driver runs programs of {driver}, and this one is of {build}: install a newer driver")
     };
     (driver / 1000 < build / 1000).then(problem)

@@ -21,7 +21,7 @@ pub fn open(name: &str) -> anyhow::Result<Device> {
     if cuda::is_gpu(&device) && cuda::KERNELS == Kernels::Emulated {
         tracing::warn!("`{name}` is emulated on the CPU in this build: for tests, and slow");
     }
-    if name == "auto" && cuda::KERNELS == Kernels::Gpu && !cuda::report().gpus.is_empty() {
+    if name == "auto" && cuda::count() > 0 {
         tracing::warn!(
             "device = \"auto\" is the CPU, and this machine has a GPU: set device = \"cuda:0\" to use it"
         );

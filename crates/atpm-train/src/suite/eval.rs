@@ -7,7 +7,7 @@ use atpm_data::synthetic::vocabulary::{self, ANSWER, QUERY, UNKNOWN};
 use atpm_data::synthetic::{Sample, Split, Task};
 use serde::Serialize;
 
-use super::evaluation::{Decoding, SplitScore, answers, by_task, mean};
+use super::evaluation::{Decoding, SplitScore, TaskScore, answers, by_task, mean};
 use super::kept;
 use crate::inference::model::{self, Opened};
 use crate::report::output;
@@ -73,16 +73,6 @@ pub struct Report {
     pub answers: Vec<Answer>,
     /// How many wrong answers are of each origin.
     pub mistakes: Mistakes,
-}
-
-/// The score on one task.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct TaskScore {
-    /// The task.
-    pub task: Task,
-    /// The score.
-    #[serde(flatten)]
-    pub score: SplitScore,
 }
 
 /// One answer of one token.
@@ -176,7 +166,7 @@ fn ask(
         seed,
         samples: samples.len() as u64,
         mean: mean(&scores),
-        scores: scores.into_iter().map(|(task, score)| TaskScore { task, score }).collect(),
+        scores,
         mistakes: Mistakes {
             same_key: count(Origin::SameKey),
             elsewhere: count(Origin::Elsewhere),

@@ -76,6 +76,16 @@ pub struct SplitScore {
     pub cross_entropy: f64,
 }
 
+/// The score on one task.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct TaskScore {
+    /// The task.
+    pub task: Task,
+    /// The score.
+    #[serde(flatten)]
+    pub score: SplitScore,
+}
+
 /// Evaluates on the first `samples` samples of a split.
 ///
 /// # Errors
@@ -96,11 +106,7 @@ pub fn evaluate(
 ///
 /// # Errors
 /// Whatever the model refuses.
-pub fn by_task(
-    model: &Decoder,
-    samples: &[Sample],
-    given: &[Vec<u32>],
-) -> anyhow::Result<Vec<(Task, SplitScore)>> {
+pub fn by_task(model: &Decoder, samples: &[Sample], given: &[Vec<u32>]) -> anyhow::Result<Vec<TaskScore>> {
     let mut parts: BTreeMap<&str, (Score, Vec<Sample>)> = BTreeMap::new();
     for (sample, given) in samples.iter().zip(given) {
         let (score, own) = parts.entry(sample.task.name()).or_default();
@@ -110,15 +116,16 @@ pub fn by_task(
     let scored = |(score, own): (Score, Vec<Sample>)| {
         let cross_entropy = cross_entropy(model, &own)?;
         let (exact_match, token_accuracy) = (score.exact_match(), score.token_accuracy());
-        Ok((own[0].task, SplitScore { exact_match, token_accuracy, cross_entropy }))
+        let score = SplitScore { exact_match, token_accuracy, cross_entropy };
+        Ok(TaskScore { task: own[0].task, score })
     };
     parts.into_values().map(scored).collect()
 }
 
 /// The mean over tasks.
-pub fn mean(scores: &[(Task, SplitScore)]) -> SplitScore {
+pub fn mean(scores: &[TaskScore]) -> SplitScore {
     let share = 1.0 / scores.len() as f64;
-    let of = |number: fn(&SplitScore) -> f64| scores.iter().map(|(_, score)| share * number(score)).sum();
+    let of = |number: fn(&SplitScore) -> f64| scores.iter().map(|part| share * number(&part.score)).sum();
     SplitScore {
         exact_match: of(|score| score.exact_match),
         token_accuracy: of(|score| score.token_accuracy),

@@ -14,7 +14,7 @@ use cudarc::driver::{CudaContext, DriverError, result as driver};
 
 use super::failure;
 use crate::Result;
-use crate::cuda::report::{Gpu, Kernels, Report, driver_too_old};
+use crate::cuda::report::{Gpu, Kernels, Report, driver_too_old, version};
 
 /// Where this build's kernels run.
 pub const KERNELS: Kernels = Kernels::Gpu;
@@ -53,6 +53,12 @@ pub fn block_bytes(device: &Device) -> Result<Option<usize>> {
         device.cuda_stream().context().attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
     let most = most.map_err(|error| failure("asking for the shared memory of a block", error))?;
     Ok(Some(most.cast_unsigned() as usize))
+}
+
+/// How many GPUs the driver shows; none is opened. None where there is no driver.
+pub fn count() -> usize {
+    let count = driver::init().and_then(|()| driver::device::get_count());
+    count.map_or(0, |count| count.cast_unsigned() as usize)
 }
 
 /// Driver, libraries and GPUs of this machine.
@@ -112,11 +118,6 @@ fn gpu(ordinal: c_int) -> std::result::Result<Gpu, DriverError> {
         free_bytes: free.ok().map(|(free, _)| free as u64),
         total_bytes: total as u64,
     })
-}
-
-/// `13.0` for 13000.
-fn version(number: i32) -> String {
-    format!("CUDA {}.{}", number / 1000, number % 1000 / 10)
 }
 
 /// The newest CUDA that the driver runs: 13000 for 13.0.

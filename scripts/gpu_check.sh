@@ -10,6 +10,7 @@
 #   DEVICE     cuda:0   with a number other than 0, that GPU alone is shown to everything here, as cuda:0
 #   STEPS      50       steps of configs/debug.toml, on CUDA twice and on the CPU once
 #   TOLERANCE  1e-3     relative difference of a step's loss between CUDA and the CPU
+#   FLAT       4194304  bytes by which what a run took may differ from what one of a fifth of its steps took
 #   RESUME     10       steps before and after the interruption
 #   LARGE      1        long and wide shapes too (0: not)
 #   TIMED      12       steps of configs/200m.toml, to be timed (0: not)
@@ -146,6 +147,16 @@ one_at_a_time() {
   CUDA_LAUNCH_BLOCKING=1 run "$device" "$out/waiting" && same_losses "$out/cuda" "$out/waiting" || return
   echo "losses of $(losses "$out/cuda" | wc -l) steps equal to the bit"
 }
+# What a step leaves behind adds up over steps.
+memory_flat() {
+  local few=$((steps < 10 ? 2 : steps / 5))
+  run "$device" "$out/short" --set train.steps=$few --set schedule.warmup=1 --set eval.every=$few --set checkpoint.every=$few || return
+  awk -v few=$few -v many="$steps" -v most="${FLAT:-4194304}" \
+    -v short="$(number "$out/short.json" gpu_bytes)" -v long="$(number "$out/cuda.json" gpu_bytes)" 'BEGIN {
+    d = long - short; if (d < 0) d = -d
+    printf "taken by %d steps %.0f bytes, by %d steps %.0f: %.0f apart (at most %d)\n", few, short, many, long, d, most
+    exit !(short > 0 && long > 0 && d <= most) }'
+}
 sanitizer() { # tool
   timeout "$((LEFT < 60 ? LEFT : 60))" compute-sanitizer --tool "$1" --error-exitcode 99 $train doctor --device "$device"
 }
@@ -257,6 +268,7 @@ if [ "${LARGE:-1}" = 1 ]; then check "long and wide shapes" launch_tests large::
 check "training CUDA = CPU" cuda_as_cpu
 check "two CUDA runs" twice_the_same
 check "one kernel at a time" one_at_a_time
+check "memory of more steps" memory_flat
 check "training in bf16" in_bf16
 check "resume" resume_exact
 check "evaluation CUDA = CPU" evaluation

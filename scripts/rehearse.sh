@@ -40,7 +40,7 @@ fi
   { echo "no checkpoint was left to go on from" >&2; exit 1; }
 
 echo "== with the emulated driver: the check"
-export STEPS=${STEPS:-6} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} BENCH=${BENCH:-0} LIMIT=${LIMIT:-3000}
+export STEPS=${STEPS:-6} FLAT=${FLAT:-0} RESUME=${RESUME:-2} LARGE=${LARGE:-0} TIMED=${TIMED:-0} BENCH=${BENCH:-0} LIMIT=${LIMIT:-3000}
 export OPS_CONFIG=${OPS_CONFIG:-configs/debug.toml} OPS_ROWS=${OPS_ROWS:-1} OPS_TOKENS=${OPS_TOKENS:-64} MIXER_SIZES=${MIXER_SIZES:-1x64}
 "$work/gpu_check.sh"
 echo "kernels launched by all programs together:"

@@ -89,6 +89,17 @@ pub fn activation_dtype(parameter: &Tensor, precision: Precision) -> DType {
     if rounded { DType::BF16 } else { parameter.dtype() }
 }
 
+/// A new tensor of the elements of an f32 tensor in bf16, rounded to nearest even.
+///
+/// # Errors
+/// Whatever a device reports; on a GPU a tensor that is bf16 already.
+pub fn rounded(tensor: &Tensor) -> Result<Tensor> {
+    match stream_of(tensor)? {
+        Some(stream) => stream.tensor(stream.read_as::<bf16>("round", tensor)?, tensor.dims()),
+        None => Ok(tensor.to_dtype(DType::BF16)?),
+    }
+}
+
 /// Sets the elements of a contiguous tensor to zero, in place.
 ///
 /// # Errors

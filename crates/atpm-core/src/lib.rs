@@ -24,7 +24,7 @@ pub mod vector;
 mod blocks;
 mod elements;
 
-pub use elements::{accumulate, activation_dtype, add, clear, overwrite_f32, read_f32};
+pub use elements::{accumulate, activation_dtype, add, clear, overwrite_f32, read_f32, rounded};
 pub use error::{Error, Result};
 pub use segments::Segments;
 pub use vector::Precision;

@@ -9,7 +9,7 @@ use atpm_core::Precision;
 use atpm_core::ops::cross_entropy::TOKENS_PER_BLOCK;
 use atpm_core::ops::mixer::CHUNK;
 
-use crate::{MixerKind, ModelConfig, ModelKind, Result, specs};
+use crate::{MixerKind, ModelConfig, ModelKind, ParameterSpec, Result, specs};
 
 /// Bytes of one number.
 const F32: usize = 4;
@@ -19,7 +19,7 @@ const BF16: usize = 2;
 /// Bytes by what they hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryEstimate {
-    /// The parameters.
+    /// The parameters, and the bf16 copies that products on a GPU read.
     pub parameters: usize,
     /// Their gradients.
     pub gradients: usize,
@@ -55,16 +55,17 @@ impl MemoryEstimate {
     /// `in_mixer`: bytes alive in the backward of a mixer.
     fn with(call: &Call<'_>, in_mixer: usize) -> Result<Self> {
         let config = call.config;
-        let elements: usize = specs(config)?.iter().map(crate::ParameterSpec::elements).sum();
-        let parameters = elements * F32;
+        let specs = specs(config)?;
+        let masters = F32 * specs.iter().map(ParameterSpec::elements).sum::<usize>();
+        let copies = if call.activation == BF16 { BF16 * call.factors(&specs) } else { 0 };
         let block = call.block();
         let input = call.for_each_token(config.d_model * call.activation);
         let (kept, recomputed) =
             if config.activation_checkpointing { (input, block) } else { (sum(&[input, block]), 0) };
         Ok(Self {
-            parameters,
-            gradients: parameters,
-            moments: 2 * parameters,
+            parameters: masters + copies,
+            gradients: masters,
+            moments: 2 * masters,
             activations: product(&[config.layers, kept]),
             working: sum(&[recomputed, call.in_mlp().max(in_mixer).max(call.in_head())]),
         })
@@ -103,6 +104,15 @@ struct Call<'a> {
 impl Call<'_> {
     fn for_each_token(&self, bytes: usize) -> usize {
         product(&[self.rows, self.tokens, bytes])
+    }
+
+    /// Elements of the parameters that products read, or a little more: all matrices, but for an embedding that is
+    /// not the head's.
+    fn factors(&self, specs: &[ParameterSpec]) -> usize {
+        let lookup = |spec: &&ParameterSpec| !self.config.tied && spec.name == "embedding.weight";
+        let weights = specs.iter().filter(|spec| spec.shape.len() == 2 && spec.name.ends_with(".weight"));
+        let matrices = weights.filter(|spec| !lookup(spec));
+        matrices.map(ParameterSpec::elements).sum()
     }
 
     /// What one block saves: the memory (projected, gate, y, logits, a state a chunk), attention (rotated projections, y, a
@@ -144,12 +154,11 @@ impl Call<'_> {
         self.for_each_token(self.activation * (3 * self.config.d_model + 4 * self.config.mlp))
     }
 
-    /// In that of the head: last output, normed, its gradient; one block of logits; the rounded weight.
+    /// In that of the head: last output, normed, its gradient; one block of logits.
     fn in_head(&self) -> usize {
         let ModelConfig { d_model: d, vocab, .. } = *self.config;
         let logits = product(&[product(&[self.rows, self.tokens]).min(TOKENS_PER_BLOCK), vocab, F32]);
-        let rounded = if self.activation == BF16 { vocab * d * BF16 } else { 0 };
-        sum(&[self.for_each_token(self.activation * 3 * d), logits, rounded])
+        sum(&[self.for_each_token(self.activation * 3 * d), logits])
     }
 
     /// In that of a mixer, output gradient, normed input and its gradient among it.
@@ -229,6 +238,12 @@ mod tests {
         let rounded = MemoryEstimate::on_gpu(&config, 2, 64, Precision::Bf16).unwrap();
         assert_eq!(2 * rounded.working, estimate.working + 4 * 128 * exact);
         assert_eq!(2 * rounded.activations, estimate.activations + 128 * 4 * 5 * heads);
+
+        // Beside the parameters there are copies of the head, of projections, gate and output, of the MLP's two
+        // products, and of the controllers' and the convolution's matrices, which none reads.
+        let matrices = 64 * 8 + heads * (256 + 2 * entity) * 8 + 3 * 2 * 8 + heads * (5 * 8 + 256 * 4);
+        assert_eq!(rounded.parameters, estimate.parameters + 2 * matrices);
+        assert_eq!(rounded.gradients, estimate.gradients);
     }
 
     #[test]

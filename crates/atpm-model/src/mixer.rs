@@ -166,10 +166,10 @@ impl Mixer {
     /// From the layer's input to the memory's answer; `save` keeps what the memory's backward needs.
     fn run(&self, x: &Tensor, segments: &Segments, before: &Before<'_>, save: bool) -> Result<Pass> {
         let (batch, tokens, _) = x.dims3()?;
-        let projected = linear::forward(x, &self.in_proj.value, self.precision)?;
+        let projected = linear::forward(x, self.in_proj.factor(self.precision)?, self.precision)?;
         let logits = linear::forward(x, &self.controls.value, Precision::F32)?;
         let logits = logits.reshape((batch, tokens, CONTROLS, self.shape.heads))?;
-        let gate = linear::forward(x, &self.gate_proj.value, self.precision)?;
+        let gate = linear::forward(x, self.gate_proj.factor(self.precision)?, self.precision)?;
         let (channels, last_inputs) = self.convolve(&projected, before.inputs, segments)?;
         let controls = self.control(&logits)?;
         let transport = self.transport(|parameter| parameter.value.clone());
@@ -209,13 +209,13 @@ impl Mixer {
     /// From the memory's answer to the layer's output `[B,T,d]`.
     fn output(&self, y: &Tensor, gate: &Tensor) -> Result<Tensor> {
         let normed = gated_norm::forward(y, gate, &self.out_norm.value, self.norm_eps)?;
-        Ok(linear::forward(&normed, &self.out_proj.value, self.precision)?)
+        Ok(linear::forward(&normed, self.out_proj.factor(self.precision)?, self.precision)?)
     }
 
     /// Gradients of `y` and `gate` from the layer's output gradient.
     fn output_backward(&self, y: &Tensor, gate: &Tensor, dout: &Tensor) -> Result<(Tensor, Tensor)> {
         let Self { out_norm, out_proj, norm_eps, .. } = self;
-        let dnormed = linear::backward_input(&out_proj.value, dout, self.precision)?;
+        let dnormed = linear::backward_input(out_proj.factor(self.precision)?, dout, self.precision)?;
         let (dy, dgate, normed) =
             gated_norm::backward(y, gate, &out_norm.value, *norm_eps, &dnormed, &out_norm.gradient)?;
         linear::backward_weight(&normed, dout, &out_proj.gradient, self.precision)?;
@@ -283,9 +283,9 @@ impl Layer for Mixer {
         linear::backward_weight(x, &dprojected, &self.in_proj.gradient, self.precision)?;
         linear::backward_weight(x, &dlogits, &self.controls.gradient, Precision::F32)?;
         linear::backward_weight(x, &dgate, &self.gate_proj.gradient, self.precision)?;
-        let dx = linear::backward_input(&self.in_proj.value, &dprojected, self.precision)?;
+        let dx = linear::backward_input(self.in_proj.factor(self.precision)?, &dprojected, self.precision)?;
         linear::backward_input_add(&self.controls.value, &dlogits, &dx, Precision::F32)?;
-        linear::backward_input_add(&self.gate_proj.value, &dgate, &dx, self.precision)?;
+        linear::backward_input_add(self.gate_proj.factor(self.precision)?, &dgate, &dx, self.precision)?;
         Ok(dx)
     }
 

@@ -60,8 +60,8 @@ impl Mlp {
 impl Layer for Mlp {
     fn forward(&self, x: &Tensor, _segments: &Segments) -> Result<(Tensor, Saved)> {
         let precision = self.precision;
-        let packed = linear::forward(x, &self.up.value, precision)?;
-        let out = linear::forward(&swiglu::forward(&packed)?, &self.down.value, precision)?;
+        let packed = linear::forward(x, self.up.factor(precision)?, precision)?;
+        let out = linear::forward(&swiglu::forward(&packed)?, self.down.factor(precision)?, precision)?;
         let size = bytes([&packed]);
         Ok((out, Saved::new(Kept { packed }, size)))
     }
@@ -69,11 +69,11 @@ impl Layer for Mlp {
     fn backward(&self, x: &Tensor, saved: Saved, dout: &Tensor, _segments: &Segments) -> Result<Tensor> {
         let Kept { packed } = saved.take(NAME)?;
         let precision = self.precision;
-        let dinner = linear::backward_input(&self.down.value, dout, precision)?;
+        let dinner = linear::backward_input(self.down.factor(precision)?, dout, precision)?;
         let (dpacked, inner) = swiglu::backward(&packed, &dinner)?;
         linear::backward_weight(&inner, dout, &self.down.gradient, precision)?;
         linear::backward_weight(x, &dpacked, &self.up.gradient, precision)?;
-        Ok(linear::backward_input(&self.up.value, &dpacked, precision)?)
+        Ok(linear::backward_input(self.up.factor(precision)?, &dpacked, precision)?)
     }
 
     fn set_precision(&mut self, precision: Precision) {

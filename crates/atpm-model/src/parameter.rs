@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
 
+use atpm_core::{Precision, activation_dtype};
 use candle_core::{DType, Device, Tensor};
 
 use crate::init::{self, Init};
@@ -24,6 +26,36 @@ pub struct Parameter {
     pub gradient: Tensor,
     /// Whether weight decay applies.
     pub decay: bool,
+    /// See [`Parameter::factor`].
+    rounded: Arc<OnceLock<Tensor>>,
+}
+
+impl Parameter {
+    /// A parameter of this value; `gradient` has its shape, or none.
+    pub fn new(name: impl Into<String>, value: Tensor, gradient: Tensor, decay: bool) -> Self {
+        Self { name: name.into(), value, gradient, decay, rounded: Arc::default() }
+    }
+
+    /// What a product in `precision` reads: the value, or on a GPU that computes in bf16 a bf16 copy, made when it is
+    /// first asked for. From then on whoever changes the value must change the copy, as the optimiser does.
+    ///
+    /// # Errors
+    /// A device that refuses.
+    pub fn factor(&self, precision: Precision) -> Result<&Tensor> {
+        if activation_dtype(&self.value, precision) != DType::BF16 {
+            return Ok(&self.value);
+        }
+        if self.rounded.get().is_none() {
+            // Another thread may have been faster, with the same copy.
+            let _ = self.rounded.set(atpm_core::rounded(&self.value)?);
+        }
+        Ok(self.rounded.get().unwrap_or(&self.value))
+    }
+
+    /// The bf16 copy, if there is one by now.
+    pub fn rounded(&self) -> Option<&Tensor> {
+        self.rounded.get()
+    }
 }
 
 /// Sets every gradient to zero, in place.
@@ -153,7 +185,7 @@ impl Parameters {
         let mut by_name = BTreeMap::new();
         for spec in specs {
             let (value, gradient) = tensors(spec)?;
-            let parameter = Parameter { name: spec.name.clone(), value, gradient, decay: spec.decay };
+            let parameter = Parameter::new(&spec.name, value, gradient, spec.decay);
             if by_name.insert(spec.name.clone(), parameter).is_some() {
                 return Err(problem(&spec.name, "listed twice"));
             }

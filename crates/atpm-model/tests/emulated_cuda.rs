@@ -8,8 +8,8 @@ use atpm_core::ops::cross_entropy::IGNORE;
 use atpm_core::optim::adamw;
 use atpm_core::testing::{Random, assert_close, assert_same_bits};
 use atpm_core::{Precision, Segments, device};
-use atpm_model::{Decoder, LayerTelemetry, ModelConfig, zero_gradients};
-use candle_core::{Device, Tensor};
+use atpm_model::{Decoder, LayerTelemetry, ModelConfig, Parameter, zero_gradients};
+use candle_core::{DType, Device, Tensor};
 
 /// More than a chunk, and not a whole number of them.
 const TOKENS: usize = 70;
@@ -104,18 +104,36 @@ fn train(config: &ModelConfig, device: &str, precision: Precision, steps: u64) -
                 beta2: 0.95,
                 // Not so small that a gradient of nearly zero moves its parameter by its sign.
                 eps: 1e-3,
-                weight_decay: if parameter.decay { 0.1 } else { 0.0 },
+                weight_decay: 0.1,
                 grad_scale: (1.0 / square.sqrt()).min(1.0),
                 step,
             };
-            adamw::update(&config, &parameter.value, m, v, &parameter.gradient).unwrap();
+            let Parameter { value, gradient, decay, .. } = parameter;
+            let rounded = parameter.rounded();
+            let member = adamw::Member { parameter: value, m, v, gradient, decays: *decay, rounded };
+            adamw::update_all(&config, &[member]).unwrap();
         }
     }
+    assert_copies_are_current(&parameters, device != "cpu" && precision == Precision::Bf16);
     for ((parameter, m), v) in parameters.iter().zip(&first).zip(&second) {
         let parts = [("gradient", &parameter.gradient), ("value", &parameter.value), ("m", m), ("v", v)];
         all.extend(parts.map(|(part, tensor)| (format!("{part} of {}", parameter.name), on_host(tensor))));
     }
     all
+}
+
+/// Products read bf16 copies where `any` are to be kept, and those are of the parameters' last values.
+fn assert_copies_are_current(parameters: &[Parameter], any: bool) {
+    let mut names = Vec::new();
+    for parameter in parameters {
+        let Some(copy) = parameter.rounded() else { continue };
+        let [copy, want] = [copy, &atpm_core::rounded(&parameter.value).unwrap()]
+            .map(|tensor| on_host(tensor).to_dtype(DType::F32).unwrap());
+        assert_same_bits(&parameter.name, &copy, &want);
+        names.push(parameter.name.as_str());
+    }
+    assert_eq!(any, names.contains(&"blocks.0.mlp.up.weight"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("norm") || name.contains("controls")), "{names:?}");
 }
 
 #[track_caller]

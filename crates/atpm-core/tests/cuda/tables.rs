@@ -2,7 +2,7 @@
 
 use atpm_core::ops::embedding;
 use atpm_core::optim::adamw;
-use atpm_core::testing::Random;
+use atpm_core::testing::{Random, assert_same_bits};
 use atpm_core::{Precision, Result};
 use candle_core::{DType, Device, Tensor};
 
@@ -89,14 +89,23 @@ fn adamw_launches_for_all_at_once() -> Result<()> {
         let p = copies(&put(parameters.each_ref())?)?;
         let (m, v) = (copies(&put(firsts.each_ref())?)?, copies(&put(seconds.each_ref())?)?);
         let gradients = put(gradients.each_ref())?;
+        let bf16_like = |p: &Tensor| Tensor::zeros(p.dims(), DType::BF16, p.device());
+        let rounded = p.iter().map(bf16_like).collect::<candle_core::Result<Vec<_>>>()?;
         let member = |i: usize| adamw::Member {
             parameter: &p[i],
             m: &m[i],
             v: &v[i],
             gradient: &gradients[i],
             decays: i % 2 == 1,
+            // Of some alone, as in a model.
+            rounded: (i != 3).then_some(&rounded[i]),
         };
         adamw::update_all(&config, &[0, 1, 2, 3, 4].map(member))?;
+        for (p, rounded) in p.iter().zip(&rounded).take(3) {
+            let [p, rounded] = [p, rounded].map(|tensor| tensor.to_device(&Device::Cpu));
+            let want = p?.to_dtype(DType::BF16)?.to_dtype(DType::F32)?;
+            assert_same_bits("bf16 copy", &rounded?.to_dtype(DType::F32)?, &want);
+        }
         let named = |name, tensors: Vec<Tensor>| tensors.into_iter().map(move |tensor| (name, tensor));
         Ok(named("parameter", p).chain(named("m", m)).chain(named("v", v)).collect())
     });

@@ -49,7 +49,7 @@ impl Lstm {
     }
 
     fn run(&self, x: &Tensor, state: Option<&State>, segments: &Segments) -> Result<(Tensor, lstm::Saved)> {
-        let gates = linear::forward(x, &self.in_proj.value, self.precision)?;
+        let gates = linear::forward(x, self.in_proj.factor(self.precision)?, self.precision)?;
         Ok(lstm::forward(&gates, &self.recurrent.value, &self.bias.value, state, segments)?)
     }
 
@@ -71,7 +71,7 @@ impl Layer for Lstm {
         let dgates =
             lstm::backward(&saved, &recurrent.value, dh, segments, &recurrent.gradient, &bias.gradient)?;
         linear::backward_weight(x, &dgates, &in_proj.gradient, *precision)?;
-        Ok(linear::backward_input(&in_proj.value, &dgates, *precision)?)
+        Ok(linear::backward_input(in_proj.factor(*precision)?, &dgates, *precision)?)
     }
 
     fn set_precision(&mut self, precision: Precision) {

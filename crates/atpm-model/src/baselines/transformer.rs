@@ -55,9 +55,9 @@ impl Attention {
         past: Option<&Past>,
         segments: &Segments,
     ) -> Result<(Tensor, attention::Saved)> {
-        let qkv = linear::forward(x, &self.qkv.value, self.precision)?;
+        let qkv = linear::forward(x, self.qkv.factor(self.precision)?, self.precision)?;
         let (y, saved) = attention::forward(&qkv, self.heads, past, segments)?;
-        Ok((linear::forward(&y, &self.out_proj.value, self.precision)?, saved))
+        Ok((linear::forward(&y, self.out_proj.factor(self.precision)?, self.precision)?, saved))
     }
 
     fn names(&self) -> [String; 3] {
@@ -74,11 +74,11 @@ impl Layer for Attention {
 
     fn backward(&self, x: &Tensor, saved: Saved, dout: &Tensor, segments: &Segments) -> Result<Tensor> {
         let saved: attention::Saved = saved.take(NAME)?;
-        let dy = linear::backward_input(&self.out_proj.value, dout, self.precision)?;
+        let dy = linear::backward_input(self.out_proj.factor(self.precision)?, dout, self.precision)?;
         linear::backward_weight(&saved.y, dout, &self.out_proj.gradient, self.precision)?;
         let dqkv = attention::backward(&saved, self.heads, &dy, segments)?;
         linear::backward_weight(x, &dqkv, &self.qkv.gradient, self.precision)?;
-        Ok(linear::backward_input(&self.qkv.value, &dqkv, self.precision)?)
+        Ok(linear::backward_input(self.qkv.factor(self.precision)?, &dqkv, self.precision)?)
     }
 
     fn set_precision(&mut self, precision: Precision) {

@@ -44,7 +44,7 @@ impl Decoder {
             let head = self.head();
             let (token_losses, dnormed) = cross_entropy::forward_backward(
                 &normed,
-                &head.value,
+                head.factor(self.precision)?,
                 &targets.flatten_all()?,
                 scale,
                 Options { precision: self.precision, z_loss },
@@ -73,7 +73,8 @@ impl Decoder {
                 (x, _) = block.forward(&x, segments)?;
             }
             let normed = self.normed(&x)?.flatten_to(1)?;
-            Ok(cross_entropy::forward(&normed, &self.head().value, &targets.flatten_all()?, self.precision)?)
+            let weight = self.head().factor(self.precision)?;
+            Ok(cross_entropy::forward(&normed, weight, &targets.flatten_all()?, self.precision)?)
         })
     }
 }

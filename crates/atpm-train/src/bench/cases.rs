@@ -4,12 +4,13 @@
 //! step: caches are warmer, and the step's residual additions are not among them. On a GPU its tensors lie there,
 //! activations in what a step stores them in.
 
+pub(super) mod update;
+
 use atpm_core::ops::{
     cross_entropy, embedding, gated_norm, gates, linear, mixer, rms_norm, short_conv, swiglu,
 };
-use atpm_core::optim::adamw;
 use atpm_core::{Precision, Segments, activation_dtype, cuda};
-use atpm_model::{Flops, ModelConfig};
+use atpm_model::{Flops, ModelConfig, Parameter};
 use candle_core::{DType, Device, Tensor, Var};
 
 use super::sizes::{Block, Random};
@@ -49,17 +50,6 @@ fn pass(calls: usize, work: Work, run: impl Fn() -> anyhow::Result<()> + 'static
 }
 
 const CONTROLS: &str = "linear controls";
-
-/// The optimiser of what is measured: its speed depends on none of these.
-pub(super) const ADAMW: adamw::Config = adamw::Config {
-    lr: 1e-4,
-    beta1: 0.9,
-    beta2: 0.95,
-    eps: 1e-8,
-    weight_decay: 0.1,
-    grad_scale: 1.0,
-    step: 1,
-};
 
 /// Makes the cases of a model and a block of tokens.
 pub struct Cases<'a> {
@@ -161,6 +151,19 @@ impl<'a> Cases<'a> {
         self.constant(&tensor)
     }
 
+    /// A weight as a model's products in `precision` read it, and its gradient.
+    fn weight(
+        &mut self,
+        shape: &[usize],
+        scale: f32,
+        precision: Precision,
+    ) -> anyhow::Result<(Tensor, Tensor)> {
+        let value = self.wide(shape, scale)?;
+        let gradient = value.zeros_like()?;
+        let weight = Parameter::new("weight", value, gradient.clone(), true);
+        Ok((weight.factor(precision)?.clone(), gradient))
+    }
+
     /// This tensor on the device.
     fn constant(&self, tensor: &Tensor) -> anyhow::Result<Tensor> {
         Ok(tensor.to_device(&self.device)?)
@@ -193,12 +196,12 @@ impl<'a> Cases<'a> {
         let shape = [self.block.rows, self.block.tokens, to];
         // The controllers' logits and their gradients are f32 with both.
         let dy = if precision == self.precision { self.rows(to)? } else { self.wide(&shape, 1.0)? };
-        let weight = self.wide(&[to, from], 0.05)?;
-        let dweight = weight.zeros_like()?;
+        let (weight, dweight) = self.weight(&[to, from], 0.05, precision)?;
         let flop = 2.0 * (self.block.count() * from * to) as f64;
-        // What any of the three products moves; the weight's gradient is read as well, since it is added to.
+        // The weight's gradient is read as well, since it is added to.
         let operands = size(&x) + size(&dy) + size(&weight);
-        let both = Work::products(2.0 * flop, precision, 2 * operands + size(&weight));
+        let added = size(&x) + size(&dy) + 2 * size(&dweight);
+        let both = Work::products(2.0 * flop, precision, operands + added);
         let (x1, w1) = (x.clone(), weight.clone());
         let (x2, w2) = (x.clone(), weight.clone());
         // A gradient stored otherwise than what it goes to is added to it, as in a step.
@@ -424,62 +427,29 @@ impl<'a> Cases<'a> {
         let ModelConfig { d_model: d, vocab, .. } = *self.model;
         let tokens = self.block.count();
         let x = self.activations(&[tokens, d])?;
-        let weight = self.wide(&[vocab, d], 0.02)?;
-        let dweight = weight.zeros_like()?;
+        let (weight, dweight) = self.weight(&[vocab, d], 0.02, self.precision)?;
         let targets = self.random.ids(&[tokens], vocab)?;
         let flop = 2.0 * (tokens * d * vocab) as f64;
         let (x1, w1, t1) = (x.clone(), weight.clone(), targets.clone());
         let (x2, w2, t2) = (x.clone(), weight.clone(), targets.clone());
         // The gradients are as large as what they belong to; that of the weight is added to.
-        let (inputs, weights) = (size(&x), size(&weight));
+        let (inputs, weights, gradients) = (size(&x), size(&weight), size(&dweight));
         let (x, weight) = (self.variable(&x)?, self.variable(&weight)?);
         let (scale, precision) = (1.0 / tokens as f64, self.precision);
+        let moved = 2 * inputs + weights + 2 * gradients;
         Ok(Case {
             name: "cross_entropy",
             // Evaluation's form; a training step runs the fused one below.
             forward: pass(0, Work::products(flop, precision, inputs + weights), move || {
                 Ok(cross_entropy::forward(&x1, &w1, &t1, precision).map(drop)?)
             }),
-            backward: pass(1, Work::products(3.0 * flop, precision, 2 * inputs + 3 * weights), move || {
+            backward: pass(1, Work::products(3.0 * flop, precision, moved), move || {
                 let options = cross_entropy::Options { precision, z_loss: 0.0 };
                 Ok(cross_entropy::forward_backward(&x2, &w2, &t2, scale, options, &dweight).map(drop)?)
             }),
             reference: self
                 .reference(move || Ok(cross_entropy::reference::forward(&x, &weight, &targets)?.0)),
         })
-    }
-
-    /// All parameters as one tensor: the work does not depend on how they are cut.
-    fn adamw(&mut self) -> anyhow::Result<Case> {
-        let count = self.parameters()?;
-        let parameter = self.wide(&[count], 0.02)?;
-        let gradient = self.wide(&[count], 0.01)?;
-        let bytes = size(&parameter);
-        let (m, v) = (parameter.zeros_like()?, parameter.zeros_like()?);
-        let update = move || Ok(adamw::update(&ADAMW, &parameter, &m, &v, &gradient)?);
-        Ok(Case {
-            name: "adamw",
-            forward: None,
-            backward: pass(1, Work::memory(7 * bytes), update),
-            reference: None,
-        })
-    }
-
-    fn squared_norm(&mut self) -> anyhow::Result<Case> {
-        let count = self.parameters()?;
-        let gradient = self.wide(&[count], 0.01)?;
-        let bytes = size(&gradient);
-        let measure = move || Ok(adamw::squared_norm(&gradient).map(drop)?);
-        Ok(Case {
-            name: "gradient norm",
-            forward: None,
-            backward: pass(1, Work::memory(bytes), measure),
-            reference: None,
-        })
-    }
-
-    fn parameters(&self) -> anyhow::Result<usize> {
-        Ok(atpm_model::specs(self.model)?.iter().map(atpm_model::ParameterSpec::elements).sum())
     }
 }
 

@@ -6,7 +6,8 @@ use atpm_model::{Decoder, Flops, ModelConfig, ModelKind, Parameter, zero_gradien
 use candle_core::{Device, Tensor};
 use serde::Serialize;
 
-use super::cases::{ADAMW, Cases};
+use super::cases::Cases;
+use super::cases::update::ADAMW;
 use super::clock::{PeakSizes, Peaks, Resident, matmul_peak_on, median, resident_bytes, seconds};
 use super::op_table::OpTable;
 use super::sizes::{self, Block, Random, SizeArgs, Sizes};

@@ -45,7 +45,7 @@ A suite keeps its trained weights with `--set keep=true`. With --json: model, st
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// A run folder (its newest complete checkpoint is taken), a checkpoint, or an export.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, visible_alias = "checkpoint", value_name = "PATH")]
     pub model: PathBuf,
     /// Text to read.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "task")]

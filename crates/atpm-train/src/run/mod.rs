@@ -11,6 +11,7 @@ pub mod folder;
 pub mod logging;
 pub mod memory;
 pub(crate) mod nearest;
+pub mod program;
 pub mod suite;
 pub mod threads;
 pub mod tokenizer;

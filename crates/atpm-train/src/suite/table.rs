@@ -1,5 +1,6 @@
 //! The comparison as numbers (JSON) and as text (Markdown, also what the command prints).
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use atpm_data::synthetic::{Split, Task};
@@ -7,7 +8,8 @@ use serde::Serialize;
 
 use super::evaluation::SplitScore;
 use super::protocol::{Findings, Model};
-use super::trial::Scores;
+use super::trial::{Outcome, Scores};
+use crate::run::program::UNKNOWN;
 
 /// The splits of the table, in its order.
 const SPLITS: [(Split, &str); 3] = [(Split::Iid, "IID"), (Split::Ood, "OOD"), (Split::Stress, "Stress")];
@@ -74,6 +76,8 @@ pub struct Table {
     pub training_seconds: f64,
     /// Trials that diverged; their scores are those of the weights before the steps that were not finite.
     pub diverged: Vec<Diverged>,
+    /// How many trials each program made ([`crate::run::program::fingerprint`]).
+    pub programs: BTreeMap<String, usize>,
     #[serde(skip)]
     tasks: Vec<Task>,
     #[serde(skip)]
@@ -113,7 +117,13 @@ impl Table {
             outcome.diverged().map(|step| Diverged { task, model, seed, step })
         });
         let diverged = diverged.collect();
-        Self { models: findings.models.clone(), rows, training_seconds, diverged, tasks, findings }
+        let mut programs = BTreeMap::new();
+        for Outcome { program, .. } in &findings.outcomes {
+            let program = if program.is_empty() { UNKNOWN } else { program };
+            *programs.entry(program.to_owned()).or_default() += 1;
+        }
+        let models = findings.models.clone();
+        Self { models, rows, training_seconds, diverged, programs, tasks, findings }
     }
 
     /// The table as Markdown.
@@ -149,6 +159,15 @@ impl Table {
         }
         for Diverged { task, model, seed, step } in &self.diverged {
             let _ = writeln!(text, "- {model} on {}, seed {seed}, at step {step}", task.name());
+        }
+        if self.programs.len() > 1 {
+            let trials = self.programs.iter().map(|(program, trials)| format!("{program} {trials}"));
+            let trials: Vec<_> = trials.collect();
+            let _ = writeln!(
+                text,
+                "\nTrials by program: {}. Each repeats its own results to the bit; another build may differ by as much as a seed.",
+                trials.join(", ")
+            );
         }
         text
     }
@@ -208,7 +227,6 @@ fn spread(values: impl Iterator<Item = f64>) -> Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::trial::Outcome;
 
     /// A trial whose scores are all told apart: hundredths of `base` in IID, and one and two tenths more in the others.
     fn outcome(task: Task, model: &str, seed: u64, base: f64) -> Outcome {
@@ -229,6 +247,7 @@ mod tests {
             scores: Some(Scores { iid: score(0.0), ood: score(0.1), stress: score(0.2) }),
             seconds: 1.0,
             settings: String::new(),
+            program: if seed == 2 { String::new() } else { "0123".into() },
         }
     }
 
@@ -273,5 +292,13 @@ mod tests {
         ] {
             assert!(text.contains(lines), "{lines}\n{text}");
         }
+
+        // The third seeds are of files that do not tell their program.
+        assert!(text.contains("\nTrials by program: 0123 8, unknown 4. "), "{text}");
+        let Findings { models, mut outcomes } = table.findings;
+        outcomes.retain(|outcome| !outcome.program.is_empty());
+        let table = Table::of(Findings { models, outcomes });
+        assert!(!table.markdown().contains("program"));
+        assert_eq!(table.programs, BTreeMap::from([("0123".to_owned(), 8)]));
     }
 }

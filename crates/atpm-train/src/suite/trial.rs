@@ -15,6 +15,7 @@ use super::kept::Kept;
 use super::models::{Entry, unread_data};
 use crate::report::metrics::Skip;
 use crate::run::config::Run;
+use crate::run::program::fingerprint;
 use crate::training::signals::StopFlag;
 use crate::training::trainer::Trainer;
 
@@ -65,6 +66,9 @@ pub struct Outcome {
     pub seconds: f64,
     /// The resolved settings, as a run's config.
     pub settings: String,
+    /// The program that made it ([`fingerprint`]); empty in files of before it was told.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub program: String,
 }
 
 /// Scores by split.
@@ -189,6 +193,7 @@ impl Trial {
             scores,
             seconds,
             settings: self.run.to_toml()?,
+            program: fingerprint().into(),
         }))
     }
 

@@ -165,8 +165,8 @@ pub(crate) fn members<'a>(
     v: &'a [Tensor],
 ) -> Vec<adamw::Member<'a>> {
     let member = |((parameter, m), v): ((&'a Parameter, &'a Tensor), &'a Tensor)| {
-        let (gradient, decays) = (&parameter.gradient, parameter.decay);
-        adamw::Member { parameter: &parameter.value, m, v, gradient, decays }
+        let (gradient, decays, rounded) = (&parameter.gradient, parameter.decay, parameter.rounded());
+        adamw::Member { parameter: &parameter.value, m, v, gradient, decays, rounded }
     };
     parameters.iter().zip(m).zip(v).map(member).collect()
 }

@@ -1,6 +1,6 @@
 //! AdamW (Loshchilov & Hutter, decoupled weight decay), fused: one pass over parameter, moments and gradient.
 //!
-//! Everything is f32 and of one shape. For update number `t` from 1, with `g` the gradient times
+//! Everything is f32 and of one shape, but for a bf16 copy of the parameter that products may read. For update number `t` from 1, with `g` the gradient times
 //! `grad_scale`, `η` the learning rate and `λ` the weight decay:
 //!
 //! ```text
@@ -17,6 +17,8 @@ pub mod reference;
 mod tests;
 
 use candle_core::{DType, Tensor};
+use half::bf16;
+use half::slice::HalfFloatSliceExt;
 
 use crate::cuda::stream_of;
 use crate::elements::{expect_contiguous, expect_shape, read, update as write};
@@ -98,6 +100,8 @@ pub struct Member<'a> {
     pub gradient: &'a Tensor,
     /// Whether the configuration's weight decay applies.
     pub decays: bool,
+    /// Becomes the moved parameter in bf16, where products read such a copy ([`crate::rounded`]).
+    pub rounded: Option<&'a Tensor>,
 }
 
 /// Updates `parameter`, `m` and `v` in place from `gradient`; all of one shape, f32.
@@ -106,7 +110,7 @@ pub struct Member<'a> {
 /// Shapes or dtypes that do not fit, a tensor to be written that is not contiguous, a device without an implementation,
 /// step 0.
 pub fn update(config: &Config, parameter: &Tensor, m: &Tensor, v: &Tensor, gradient: &Tensor) -> Result<()> {
-    update_all(config, &[Member { parameter, m, v, gradient, decays: true }])
+    update_all(config, &[Member { parameter, m, v, gradient, decays: true, rounded: None }])
 }
 
 /// As [`update`], of several parameters: on a GPU in one launch.
@@ -117,13 +121,18 @@ pub fn update_all(config: &Config, members: &[Member<'_>]) -> Result<()> {
     if config.step == 0 {
         return Err(Error::Argument { op: OP, problem: "steps count from 1, got step 0".into() });
     }
-    for Member { parameter, m, v, gradient, .. } in members {
+    for Member { parameter, m, v, gradient, rounded, .. } in members {
         for (name, tensor) in [("m", m), ("v", v), ("gradient", gradient)] {
             expect_shape(OP, name, tensor, parameter.dims(), "parameter's shape")?;
-            expect_f32(tensor)?;
+            expect_dtype(tensor, DType::F32, "f32")?;
         }
-        expect_f32(parameter)?;
-        [parameter, m, v].into_iter().try_for_each(|tensor| expect_contiguous(OP, tensor))?;
+        expect_dtype(parameter, DType::F32, "f32")?;
+        if let Some(rounded) = rounded {
+            expect_shape(OP, "rounded", rounded, parameter.dims(), "parameter's shape")?;
+            expect_dtype(rounded, DType::BF16, "bf16")?;
+        }
+        let written = [parameter, m, v].into_iter().chain(rounded);
+        written.into_iter().try_for_each(|tensor| expect_contiguous(OP, tensor))?;
     }
     let Some(first) = members.first() else { return Ok(()) };
     if let Some(stream) = stream_of(first.parameter)? {
@@ -140,10 +149,18 @@ fn update_on_cpu(config: &Config, member: &Member<'_>) -> Result<()> {
             write(OP, member.m, |m: &mut [f32]| {
                 write(OP, member.v, |v: &mut [f32]| {
                     cpu::update(&config, parameter, m, v, gradient);
-                    Ok(())
+                    member.rounded.map_or(Ok(()), |rounded| round_into(rounded, parameter))
                 })
             })
         })
+    })
+}
+
+/// Overwrites a bf16 tensor with these values, rounded to nearest even.
+fn round_into(rounded: &Tensor, values: &[f32]) -> Result<()> {
+    write(OP, rounded, |rounded: &mut [bf16]| {
+        rounded.convert_from_f32_slice(values);
+        Ok(())
     })
 }
 
@@ -160,7 +177,7 @@ pub fn squared_norm(gradient: &Tensor) -> Result<f64> {
 /// # Errors
 /// As [`squared_norm`].
 pub fn squared_norm_of_all(gradients: &[&Tensor]) -> Result<f64> {
-    gradients.iter().try_for_each(|gradient| expect_f32(gradient))?;
+    gradients.iter().try_for_each(|gradient| expect_dtype(gradient, DType::F32, "f32"))?;
     let Some(first) = gradients.first() else { return Ok(0.0) };
     if let Some(stream) = stream_of(first)? {
         return cuda::squared_norm(&stream, gradients);
@@ -169,9 +186,9 @@ pub fn squared_norm_of_all(gradients: &[&Tensor]) -> Result<f64> {
     gradients.iter().map(norm).sum()
 }
 
-fn expect_f32(tensor: &Tensor) -> Result<()> {
-    if tensor.dtype() == DType::F32 {
+fn expect_dtype(tensor: &Tensor, dtype: DType, expected: &'static str) -> Result<()> {
+    if tensor.dtype() == dtype {
         return Ok(());
     }
-    Err(Error::Dtype { op: OP, got: format!("{:?}", tensor.dtype()), expected: "f32" })
+    Err(Error::Dtype { op: OP, got: format!("{:?}", tensor.dtype()), expected })
 }

@@ -3,8 +3,8 @@
 use candle_core::{DType, Device, Tensor};
 
 use super::{Config, Member, reference, squared_norm, squared_norm_of_all, update, update_all};
-use crate::Result;
 use crate::testing::{Random, assert_close, assert_same_bits, assert_same_on_any_thread_count, layouts};
+use crate::{Result, rounded};
 
 const CONFIG: Config =
     Config { lr: 1e-2, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1, grad_scale: 0.7, step: 1 };
@@ -127,7 +127,7 @@ fn several_at_once_are_each_as_alone() -> Result<()> {
     alone[1].step(&CONFIG, &gradients[1])?;
     let member = |i: usize| {
         let State { parameter, m, v } = &together[i];
-        Member { parameter, m, v, gradient: &gradients[i], decays: i == 1 }
+        Member { parameter, m, v, gradient: &gradients[i], decays: i == 1, rounded: None }
     };
     update_all(&CONFIG, &[member(0), member(1)])?;
     for (alone, together) in alone.iter().zip(&together) {
@@ -148,6 +148,28 @@ fn several_at_once_are_each_as_alone() -> Result<()> {
     ] {
         assert!(update_all(&CONFIG, &[member(0), misfit]).is_err());
         assert_same_bits("parameter", &together[0].parameter, &before);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_rounded_copy_is_of_the_moved_parameter() -> Result<()> {
+    let mut random = Random::new(67);
+    let [start, gradient] = [random.normal((9, 31), DType::F32)?, random.normal((9, 31), DType::F32)?];
+    let State { parameter, m, v } = State::new(start.copy()?)?;
+    let copy = rounded(&start)?;
+    let member =
+        |rounded| Member { parameter: &parameter, m: &m, v: &v, gradient: &gradient, decays: true, rounded };
+    update_all(&CONFIG, &[member(Some(&copy))])?;
+    let wide = |copy: &Tensor| copy.to_dtype(DType::F32);
+    assert_same_bits("copy", &wide(&copy)?, &wide(&rounded(&parameter)?)?);
+    let changed = (wide(&copy)? - wide(&rounded(&start)?)?)?.abs()?.max_all()?.to_scalar::<f32>()?;
+    assert!(changed > 0.0);
+
+    let (before, flat, turned) = (parameter.copy()?, copy.flatten_all()?, copy.t()?.contiguous()?.t()?);
+    for misfit in [&start, &flat, &turned] {
+        assert!(update_all(&CONFIG, &[member(Some(misfit))]).is_err());
+        assert_same_bits("parameter", &parameter, &before);
     }
     Ok(())
 }

@@ -210,12 +210,9 @@ type Function = fn(&Tensor, &[Tensor], &Segments) -> Result<Tensor>;
 // B1: a graph that is cut before a trainable tensor is an error that names it.
 #[test]
 fn a_cut_graph_names_the_tensor() {
-    let weight = Parameter {
-        name: "shift.weight".into(),
-        value: Tensor::ones((3, 3), DType::F32, &Device::Cpu).unwrap(),
-        gradient: Tensor::zeros((3, 3), DType::F32, &Device::Cpu).unwrap(),
-        decay: true,
-    };
+    let value = Tensor::ones((3, 3), DType::F32, &Device::Cpu).unwrap();
+    let gradient = value.zeros_like().unwrap();
+    let weight = Parameter::new("shift.weight", value, gradient, true);
     let x = Tensor::ones((1, 2, 3), DType::F32, &Device::Cpu).unwrap();
     let segments = Segments::continuous(1, 2);
     let cases: [(Function, &str); 2] = [

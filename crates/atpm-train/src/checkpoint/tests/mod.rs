@@ -47,11 +47,9 @@ impl Model {
         let parameters = shapes
             .iter()
             .zip(of(1))
-            .map(|((name, shape), value)| Parameter {
-                name: (*name).to_string(),
-                value,
-                gradient: Tensor::zeros(*shape, DType::F32, &Device::Cpu).unwrap(),
-                decay: true,
+            .map(|((name, shape), value)| {
+                let gradient = Tensor::zeros(*shape, DType::F32, &Device::Cpu).unwrap();
+                Parameter::new(*name, value, gradient, true)
             })
             .collect();
         Self { parameters, m: of(2), v: of(3) }

@@ -8,6 +8,7 @@ use atpm_model::{MemoryTrace, ModelConfig, Quantity};
 
 use super::subject::{Marked, Subject};
 use super::{Means, has_value, pinned};
+use crate::report::plot::Picture as _;
 use crate::report::plot::axis::Span;
 use crate::report::plot::contrast::{self, Contrast};
 use crate::report::plot::portrait::{Portrait, Spot, Square};

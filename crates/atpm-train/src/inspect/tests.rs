@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::*;
 use crate::inference::tests::{checkpoint, config};
+use crate::report::plot::Picture as _;
 use crate::run::exit;
 use crate::suite::config::SuiteConfig;
 use crate::suite::protocol;

@@ -71,9 +71,9 @@ struct Sketch {
 
 fn dry_run(config: &SuiteConfig, json: bool) -> anyhow::Result<()> {
     let models = entries(config)?;
-    let rates = if config.sweep.lrs.len() > 1 { config.sweep.lrs.len() } else { 0 };
+    let rates: usize = models.iter().map(|model| config.sweep_rates(&model.name).len()).sum();
     let trials = models.len() * config.tasks.len() * config.seeds.len();
-    let sketch = Sketch { trials, sweep_trials: models.len() * rates * config.sweep.tasks.len(), models };
+    let sketch = Sketch { trials, sweep_trials: rates * config.sweep.tasks.len(), models };
     if json {
         return output::json(&sketch);
     }

@@ -103,11 +103,13 @@ pub struct Sweep {
     pub steps: u64,
     /// Seed of the trials, apart from those of the suite.
     pub seed: u64,
+    /// Learning rates that models have already, by name; none of these is swept.
+    pub chosen: BTreeMap<String, f64>,
 }
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { lrs: Vec::new(), tasks: vec![Task::MixedAll], steps: 600, seed: 1000 }
+        Self { lrs: Vec::new(), tasks: vec![Task::MixedAll], steps: 600, seed: 1000, chosen: BTreeMap::new() }
     }
 }
 
@@ -170,6 +172,12 @@ impl SuiteConfig {
         let config: Self = table.try_into().with_context(|| origin.clone()).or_user()?;
         config.validate().map_err(|problem| user(format!("{origin}: {problem}")))?;
         Ok(config)
+    }
+
+    /// The rates that a model is tried with; none where it has its own, or there is but one.
+    pub fn sweep_rates(&self, model: &str) -> &[f64] {
+        let Sweep { lrs, chosen, .. } = &self.sweep;
+        if lrs.len() > 1 && !chosen.contains_key(model) { lrs } else { &[] }
     }
 
     fn validate(&self) -> Result<(), String> {

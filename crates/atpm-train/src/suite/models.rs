@@ -54,11 +54,14 @@ impl Entry {
 /// A name that stands for nothing, keys that no model has, or widths that cannot be matched.
 pub fn entries(config: &SuiteConfig) -> anyhow::Result<Vec<Entry>> {
     let reference = settings(config, "the reference", &Table::new())?;
+    for name in config.sweep.chosen.keys() {
+        changes(config, name, "`sweep.chosen`")?;
+    }
     config
         .models
         .iter()
         .map(|name| {
-            let model = settings(config, name, &changes(config, name)?)?;
+            let model = settings(config, name, &changes(config, name, "`models`")?)?;
             let model = matched(model, &reference, config.matched, config.match_tokens)
                 .with_context(|| format!("model `{name}` cannot be matched to the reference"))
                 .or_user()?;
@@ -89,12 +92,12 @@ pub(super) fn matched(
 }
 
 /// What the model of this name changes about the reference. A variant that has the name of a model here is that
-/// model with the variant's keys: an `lstm` with an embedding of its own is still an LSTM.
-fn changes(config: &SuiteConfig, name: &str) -> anyhow::Result<Table> {
+/// model with the variant's keys: an `lstm` with an embedding of its own is still an LSTM. `place` says where the name stands.
+fn changes(config: &SuiteConfig, name: &str, place: &str) -> anyhow::Result<Table> {
     let keys = NAMED.iter().find(|(known, _)| *known == name).map(|(_, keys)| *keys);
     let variant = config.variants.get(name);
     if keys.is_none() && variant.is_none() {
-        return Err(unknown(config, name));
+        return Err(unknown(config, name, place));
     }
     let mut changes: Table = keys.unwrap_or("").parse().with_context(|| format!("the keys of `{name}`"))?;
     changes.extend(variant.cloned().unwrap_or_default());
@@ -102,7 +105,7 @@ fn changes(config: &SuiteConfig, name: &str) -> anyhow::Result<Table> {
 }
 
 /// What is said of a name that stands for nothing.
-fn unknown(config: &SuiteConfig, name: &str) -> anyhow::Error {
+fn unknown(config: &SuiteConfig, name: &str, place: &str) -> anyhow::Error {
     let named = || NAMED.iter().map(|(known, _)| *known);
     let added =
         config.variants.keys().map(String::as_str).filter(|variant| named().all(|known| known != *variant));
@@ -110,7 +113,7 @@ fn unknown(config: &SuiteConfig, name: &str) -> anyhow::Error {
     let hint = nearest(name, known()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
     let all = known().collect::<Vec<_>>().join(", ");
     user(format!(
-        "`models` names `{name}`, which is none; {hint}The models are {all}; a section [variants.{name}] would make \
+        "{place} names `{name}`, which is none; {hint}The models are {all}; a section [variants.{name}] would make \
          it one"
     ))
 }

@@ -78,7 +78,7 @@ fn sweep(
     let mut trials = Vec::new();
     let mut of = Vec::new();
     for (index, entry) in entries.iter().enumerate() {
-        for &lr in settings.lrs.iter().filter(|_| settings.lrs.len() > 1) {
+        for &lr in config.sweep_rates(&entry.name) {
             for &task in &settings.tasks {
                 let trial = Trial::new(config, entry, task, settings.seed, settings.steps, Some(lr))?;
                 trials.push(Trial { is_sweep: true, ..trial });
@@ -101,10 +101,11 @@ fn sweep(
         .collect()
 }
 
-/// The rate that a model has where there is nothing to choose: the sweep's only one, or the optimiser's.
+/// The rate that a model has where there is nothing to choose: its own, the sweep's only one, or the optimiser's.
 fn unswept(config: &SuiteConfig, entry: &Entry) -> anyhow::Result<f64> {
     let (task, seed, steps) = (config.tasks[0], config.seeds[0], config.train.steps);
-    let trial = Trial::new(config, entry, task, seed, steps, config.sweep.lrs.first().copied())?;
+    let lr = config.sweep.chosen.get(&entry.name).or(config.sweep.lrs.first());
+    let trial = Trial::new(config, entry, task, seed, steps, lr.copied())?;
     Ok(trial.run.optimizer().lr)
 }
 

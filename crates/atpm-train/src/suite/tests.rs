@@ -417,6 +417,14 @@ fn a_schedule_with_a_decay_passes_the_sweep() {
         let unswept = alone(&out(rates), &[&wsd[..], &[rates]].concat()).unwrap();
         assert_eq!((unswept.models[0].lr, unswept.models[0].sweep.len()), (expected, 0));
     }
+    // A rate that is chosen already is taken, whatever there is to choose from.
+    let chosen = alone(&out("chosen"), &[&wsd[..], &["sweep.chosen.atpm=3e-3"]].concat()).unwrap();
+    assert_eq!((chosen.models[0].lr, chosen.models[0].sweep.len(), chosen.outcomes[0].lr), (3e-3, 0, 3e-3));
+    for (wrong, told) in [("sweep.chosen.atmp=3e-3", "did you mean `atpm`"), ("sweep.chosen.atpm=-1.0", "lr")]
+    {
+        let error = alone(&out("wrong"), &[&wsd[..], &[wrong]].concat()).unwrap_err();
+        assert!(exit::code(&error) == 2 && format!("{error:#}").contains(told), "{error:#}");
+    }
     // What no trial can have is told before the sweep is run.
     let long = ["schedule.kind=wsd", "schedule.decay_steps=2", "sweep.steps=3"];
     let error = alone(&out("long"), &long).unwrap_err();
@@ -466,6 +474,8 @@ fn a_trial_that_diverges_is_a_result_and_ends_nothing_else() {
     let pictures = folder.path().join("curves");
     std::fs::create_dir_all(&pictures).unwrap();
     curves::draw(&first, &pictures).unwrap();
+    let drawn = |name: &str| pictures.join(name).exists();
+    assert!(drawn("kv_recall.png") && drawn("sort.svg") && drawn("all.svg") && drawn("all.png"));
     let table = Table::of(go());
     assert_eq!(table.diverged.len(), 2);
     let line = format!("- atpm on sort, seed 0, at step {}\n", table.diverged[1].step);

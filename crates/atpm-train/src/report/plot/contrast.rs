@@ -1,12 +1,10 @@
 //! Means of groups beside each other: a column a place, in it a panel a quantity, a row a head, a dot a group.
 
-use std::path::Path;
-
+use super::Picture;
 use super::axis::{Span, labels, ticks};
 use super::panel::{GRID, INK, MUTED, PAPER, SPINE};
 use super::sheet::{MARK, font, heading, outline};
 use super::svg::{Anchor, Font, Frame, Stroke, Svg};
-use super::{Result, write_picture};
 
 const LEFT: f64 = 118.0;
 const WIDTH: f64 = 300.0;
@@ -59,17 +57,8 @@ pub struct Contrast {
     pub columns: Vec<Column>,
 }
 
-impl Contrast {
-    /// Draws it into two files.
-    ///
-    /// # Errors
-    /// A picture that is too large, or a file that cannot be written.
-    pub fn write(&self, svg: &Path, png: &Path) -> Result<()> {
-        write_picture(&self.draw(), svg, png)
-    }
-
-    /// The SVG document.
-    pub fn draw(&self) -> String {
+impl Picture for Contrast {
+    fn draw(&self) -> String {
         let inside = ROW * self.rows.len() as f64;
         let panels = self.columns.iter().map(|column| column.panels.len()).max().unwrap_or(0) as f64;
         let width = LEFT + (WIDTH + GAP) * self.columns.len() as f64;
@@ -97,7 +86,9 @@ impl Contrast {
         }
         svg.finish()
     }
+}
 
+impl Contrast {
     fn panel(&self, svg: &mut Svg, panel: &Panel, frame: Frame, names: bool) {
         let x = |value: f64| frame.left + (value - panel.span.low) / panel.span.length() * frame.width();
         svg.text((frame.left, frame.top - 7.0), font(13.0, INK, Anchor::Start), &panel.name);

@@ -1,10 +1,8 @@
 //! Heat maps below each other over one time axis: values from 0 to 1, white to dark blue.
 
-use std::path::Path;
-
+use super::Picture;
 use super::panel::{INK, MUTED, PAPER, SPINE};
 use super::svg::{Anchor, Font, Frame, Stroke, Svg};
-use super::{Result, write_picture};
 
 /// Width of the picture, in units.
 const WIDTH: f64 = 900.0;
@@ -57,17 +55,8 @@ pub struct HeatMaps {
     pub maps: Vec<Map>,
 }
 
-impl HeatMaps {
-    /// Draws it into two files.
-    ///
-    /// # Errors
-    /// A picture that is too large, or a file that cannot be written.
-    pub fn write(&self, svg: &Path, png: &Path) -> Result<()> {
-        write_picture(&self.draw(), svg, png)
-    }
-
-    /// The SVG document.
-    pub fn draw(&self) -> String {
+impl Picture for HeatMaps {
+    fn draw(&self) -> String {
         let steps = self.maps.iter().map(|map| map.values.len()).max().unwrap_or(0).max(1);
         let height = TOP + self.maps.iter().map(|map| map.height() + HEADING).sum::<f64>() + 34.0;
         let mut svg = Svg::new(WIDTH, height, PAPER, &self.title);

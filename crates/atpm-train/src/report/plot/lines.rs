@@ -1,12 +1,10 @@
 //! A few lines over one axis, with their points marked: accuracy over length, and the like.
 
-use std::path::Path;
-
+use super::Picture;
 use super::axis::{Span, labels, ticks};
 use super::figure::PALETTE;
 use super::panel::{GRID, INK, MUTED, PAPER, SPINE};
 use super::svg::{Anchor, Font, Frame, Stroke, Svg};
-use super::{Result, write_picture};
 
 const WIDTH: f64 = 900.0;
 const PLOT: Frame = Frame { left: 66.0, top: 60.0, right: WIDTH - 26.0, bottom: 430.0 };
@@ -36,17 +34,8 @@ pub struct Lines {
     pub lines: Vec<Line>,
 }
 
-impl Lines {
-    /// Draws it into two files.
-    ///
-    /// # Errors
-    /// A picture that is too large, or a file that cannot be written.
-    pub fn write(&self, svg: &Path, png: &Path) -> Result<()> {
-        write_picture(&self.draw(), svg, png)
-    }
-
-    /// The SVG document.
-    pub fn draw(&self) -> String {
+impl Picture for Lines {
+    fn draw(&self) -> String {
         let points = || self.lines.iter().flat_map(|line| line.points.iter().copied());
         let whole = Span { low: 0.0, high: 1.0 };
         let xs = Span::of(points().map(|point| point.0).chain(self.mark)).unwrap_or(whole).padded(0.02);

@@ -6,12 +6,13 @@
 //!
 //! Reading order: [`trace`] (metrics.jsonl → points, smoothing), [`axis`] (ticks and the break),
 //! [`figure`] (the picture), [`panel`] (curves inside one frame), [`svg`] (the writer), [`png`]. Other pictures:
-//! [`lines`] (one axis, a few lines), [`heat_map`]; of a sequence that a model read, [`sheet`], [`portrait`] and [`contrast`].
+//! [`lines`] (one axis, a few lines), [`grid`] (many axes, the same lines), [`heat_map`]; of a sequence that a model read, [`sheet`], [`portrait`] and [`contrast`].
 
 pub mod axis;
 mod command;
 pub mod contrast;
 mod figure;
+pub mod grid;
 pub mod heat_map;
 pub mod lines;
 mod panel;
@@ -165,10 +166,20 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     whole::replace(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-/// Writes a finished picture into two files.
-///
-/// # Errors
-/// A picture that is too large, or a file that cannot be written.
+/// What can be drawn.
+pub trait Picture {
+    /// The SVG document.
+    fn draw(&self) -> String;
+
+    /// Draws it into two files.
+    ///
+    /// # Errors
+    /// A picture that is too large, or a file that cannot be written.
+    fn write(&self, svg: &Path, png: &Path) -> Result<()> {
+        write_picture(&self.draw(), svg, png)
+    }
+}
+
 fn write_picture(picture: &str, svg: &Path, png: &Path) -> Result<()> {
     let pixels = png::rasterise(picture)?;
     replace(svg, picture.as_bytes())?;

@@ -1,12 +1,10 @@
 //! Points in the unit square of two controllers, one square a layer, its corners named.
 
-use std::path::Path;
-
+use super::Picture;
 use super::figure::PALETTE;
 use super::panel::{GRID, INK, MUTED, PAPER, SPINE};
 use super::sheet::{MARK, font, heading, outline};
 use super::svg::{Anchor, Font, Frame, Stroke, Svg};
-use super::{Result, write_picture};
 
 const SIDE: f64 = 270.0;
 /// Around a square: left, above, right, below.
@@ -52,17 +50,8 @@ pub struct Portrait {
     pub squares: Vec<Square>,
 }
 
-impl Portrait {
-    /// Draws it into two files.
-    ///
-    /// # Errors
-    /// A picture that is too large, or a file that cannot be written.
-    pub fn write(&self, svg: &Path, png: &Path) -> Result<()> {
-        write_picture(&self.draw(), svg, png)
-    }
-
-    /// The SVG document.
-    pub fn draw(&self) -> String {
+impl Picture for Portrait {
+    fn draw(&self) -> String {
         let columns = self.squares.len().clamp(1, COLUMNS);
         let rows = self.squares.len().div_ceil(columns);
         let (across, down) = (AROUND.left + SIDE + AROUND.right, AROUND.top + SIDE + AROUND.bottom);
@@ -82,7 +71,9 @@ impl Portrait {
         }
         svg.finish()
     }
+}
 
+impl Portrait {
     fn square(&self, svg: &mut Svg, square: &Square, frame: Frame) {
         let Frame { left, top, right, bottom } = frame;
         let place = |(x, y): (f64, f64)| (left + x * frame.width(), bottom - y * frame.height());

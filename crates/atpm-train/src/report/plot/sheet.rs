@@ -1,12 +1,10 @@
 //! Values over the tokens of one sequence: panels below each other, heat maps or lines, over one axis of words.
 
-use std::path::Path;
-
+use super::Picture;
 use super::axis::{Span, labels, ticks};
 use super::figure::PALETTE;
 use super::panel::{GRID, INK, MUTED, PAPER, SPINE};
 use super::svg::{Anchor, Font, Frame, Stroke, Svg};
-use super::{Result, write_picture};
 
 /// Most tokens that a sheet holds.
 pub const MOST_TOKENS: usize = 1024;
@@ -97,17 +95,8 @@ impl Panel {
     }
 }
 
-impl Sheet {
-    /// Draws it into two files.
-    ///
-    /// # Errors
-    /// A picture that is too large, or a file that cannot be written.
-    pub fn write(&self, svg: &Path, png: &Path) -> Result<()> {
-        write_picture(&self.draw(), svg, png)
-    }
-
-    /// The SVG document.
-    pub fn draw(&self) -> String {
+impl Picture for Sheet {
+    fn draw(&self) -> String {
         let across = LEFT + self.cell() * self.words.len() as f64 + RIGHT;
         let longest = self.words.iter().map(|word| shortened(word).chars().count()).max().unwrap_or(0);
         let panels = self.panels.iter().map(|panel| panel.height() + HEADING).sum::<f64>();
@@ -130,7 +119,9 @@ impl Sheet {
         self.axis(&mut svg, top);
         svg.finish()
     }
+}
 
+impl Sheet {
     fn cell(&self) -> f64 {
         (ACROSS / self.words.len().max(1) as f64).clamp(CELL.0, CELL.1)
     }

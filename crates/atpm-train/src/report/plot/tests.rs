@@ -240,19 +240,42 @@ fn lines_are_placed_by_their_values() {
     let lines = vec![line("up", &[(0.0, 0.0), (10.0, 100.0)]), line("level", &[(0.0, 50.0), (10.0, 50.0)])];
     let (title, across, up) = ("t".into(), "length".into(), "%".into());
     let picture = Lines { title, across, up, mark: Some(5.0), lines }.draw();
-    let places = |color: &str| -> Vec<(f64, f64)> {
-        let at = picture.find(&format!("stroke=\"{color}\"")).unwrap();
-        let start = picture[..at].rfind("points=\"").unwrap() + 8;
-        let points = picture[start..].split('"').next().unwrap();
-        points
-            .split(' ')
-            .map(|point| {
-                point.split_once(',').map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap())).unwrap()
-            })
-            .collect()
-    };
-    let (rising, level) = (places(PALETTE[0]), places(PALETTE[1]));
+    let (rising, level) = (places(&picture, PALETTE[0], 0), places(&picture, PALETTE[1], 0));
     assert!(rising[0].1 > level[0].1 && rising[1].1 < level[1].1, "{rising:?} {level:?}");
     assert_eq!(level[0].1, level[1].1);
     assert!(picture.contains("stroke-dasharray"), "the mark is there");
+}
+
+/// The points of the polyline of this colour, the `nth` in the picture.
+fn places(picture: &str, color: &str, nth: usize) -> Vec<(f64, f64)> {
+    let mark = format!("stroke=\"{color}\"");
+    let line =
+        picture.lines().filter(|line| line.contains("<polyline") && line.contains(&mark)).nth(nth).unwrap();
+    let points = line.split("points=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let place = |(x, y): (&str, &str)| (x.parse().unwrap(), y.parse().unwrap());
+    points.split_whitespace().map(|point| place(point.split_once(',').unwrap())).collect()
+}
+
+// Panels of one grid can be compared: the same value stands at the same height in each, ten times as much as far above
+// it everywhere, and what a logarithm cannot hold at the floor.
+#[test]
+fn small_multiples_share_their_axes() {
+    let panel = |name: &str, lines: &[&[(f64, f64)]]| grid::Panel {
+        name: name.into(),
+        lines: lines.iter().map(|line| line.to_vec()).collect(),
+    };
+    let falling: &[_] = &[(100.0, 10.0), (200.0, 1.0), (300.0, 0.1)];
+    let rest: &[_] = &[(100.0, 1.0), (200.0, f64::NAN), (300.0, 0.0)];
+    let names = vec!["a".into(), "b".into()];
+    let panels = vec![panel("one & two", &[falling, &[]]), panel("next", &[&[(100.0, 10.0)], rest])];
+    let picture = grid::Grid { title: "t".into(), note: String::new(), names, panels }.draw();
+    // The first line of a colour is the legend's.
+    let (first, next, rest) =
+        (places(&picture, PALETTE[0], 1), places(&picture, PALETTE[0], 2), places(&picture, PALETTE[1], 2));
+    let close = |a: f64, b: f64| (a - b).abs() < 0.02;
+    assert!(close(first[1].1 - first[0].1, first[2].1 - first[1].1), "{first:?}");
+    assert!(close(next[0].1, first[0].1) && next[0].0 > first[2].0, "{next:?}");
+    assert!(rest.len() == 2 && close(rest[0].1, first[1].1), "{rest:?}");
+    assert!(close(rest[1].1 - rest[0].1, 3.0 * (first[1].1 - first[0].1)), "down to the floor: {rest:?}");
+    assert!(picture.contains("one &amp; two") && picture.contains(">0.001<") && picture.contains(">10<"));
 }

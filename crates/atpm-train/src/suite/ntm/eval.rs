@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::trainer::{Accuracy, evaluate};
 use super::{expect_size, model, pictures, train};
 use crate::report::output;
+use crate::report::plot::Picture as _;
 use crate::report::plot::lines::{Line, Lines};
 use crate::run::exit::user;
 

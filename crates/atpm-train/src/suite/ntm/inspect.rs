@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::{expect_size, model, pictures};
 use crate::report::output;
+use crate::report::plot::Picture as _;
 use crate::report::plot::heat_map::{HeatMaps, Map};
 
 const EXAMPLES: &str = "\

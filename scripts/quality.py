@@ -1,15 +1,23 @@
-"""Prints the validation loss of the runs that scripts/quality.sh made, as Markdown tables.
+"""What scripts/quality.sh asks of a folder: the settings of a model, one a line; or the runs' validation loss, as Markdown.
 
+    python3 scripts/quality.py FOLDER MODEL
     python3 scripts/quality.py FOLDER
 """
 
 import json
+import re
 import statistics
 import sys
 from pathlib import Path
 
-MODELS = ["atpm", "gdn", "psm"]
-SEEDS = [1, 2, 3]
+
+def settings(folder, name):
+    """What makes the model as large as the reference, from `atpm-train suite match --json`."""
+    models = json.loads((folder / "sizes.json").read_text())["models"]
+    found = [model for model in models if model["name"] == name]
+    if not found or "settings" not in found[0]:
+        sys.exit(f"no model `{name}` of this size; there are {', '.join(model['name'] for model in models)}")
+    return found[0]["settings"]
 
 
 def evaluations(run):
@@ -22,19 +30,35 @@ def row(*cells):
     print("| " + " | ".join(cells) + " |")
 
 
+def tables(folder):
+    """Bits per byte over the steps, and at the end seed by seed."""
+    known = [model["name"] for model in json.loads((folder / "sizes.json").read_text())["models"]]
+    curves = {model: {} for model in known}
+    for metrics in folder.glob("*/metrics.jsonl"):
+        model, seed = re.fullmatch(r"(.+)-(\d+)", metrics.parent.name).groups()
+        curves[model][int(seed)] = evaluations(metrics.parent)
+    curves = {model: runs for model, runs in curves.items() if runs}
+    seeds = sorted({seed for runs in curves.values() for seed in runs})
+    steps = sorted(set.intersection(*(set(run) for runs in curves.values() for run in runs.values())))
+
+    print("Validation bits per byte, mean over the seeds:\n")
+    row("step", *curves)
+    row(*["---"] * (1 + len(curves)))
+    for step in steps:
+        row(str(step), *(f"{statistics.mean(run[step] for run in runs.values()):.4f}" for runs in curves.values()))
+
+    print(f"\nAfter step {steps[-1]}:\n")
+    row("model", *(f"seed {seed}" for seed in seeds), "mean", "standard deviation")
+    row(*["---"] * (3 + len(seeds)))
+    for model, runs in curves.items():
+        last = {seed: run[steps[-1]] for seed, run in runs.items()}
+        spread = f"{statistics.stdev(last.values()):.4f}" if len(last) > 1 else ""
+        each = (f"{last[seed]:.4f}" if seed in last else "" for seed in seeds)
+        row(model, *each, f"{statistics.mean(last.values()):.4f}", spread)
+
+
 folder = Path(sys.argv[1])
-curves = {model: [evaluations(folder / f"{model}-{seed}") for seed in SEEDS] for model in MODELS}
-steps = sorted(curves["atpm"][0])
-
-print("Validation bits per byte, mean over the seeds:\n")
-row("step", *MODELS)
-row(*["---"] * (1 + len(MODELS)))
-for step in steps:
-    row(str(step), *(f"{statistics.mean(run[step] for run in curves[model]):.4f}" for model in MODELS))
-
-print("\nAfter the last step:\n")
-row("model", *(f"seed {seed}" for seed in SEEDS), "mean", "standard deviation")
-row(*["---"] * (3 + len(SEEDS)))
-for model in MODELS:
-    last = [run[steps[-1]] for run in curves[model]]
-    row(model, *(f"{x:.4f}" for x in last), f"{statistics.mean(last):.4f}", f"{statistics.stdev(last):.4f}")
+if len(sys.argv) > 2:
+    print("\n".join(settings(folder, sys.argv[2])))
+else:
+    tables(folder)

@@ -17,7 +17,7 @@ use serde::Serialize;
 use self::cases::{Case, Outputs};
 use self::machine::Machine;
 use crate::report::output;
-use crate::run::device;
+use crate::run::{device, exit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let wrong = rows.iter().filter(|row| !row.right).count();
     let report = Report {
         right: problem.is_none() && wrong == 0,
-        problem: problem.as_ref().map(|error| format!("{error:#}")),
+        problem: problem.as_ref().map(exit::message),
         emulated: machine.is_emulated() && name.starts_with("cuda"),
         compared_with: if name.starts_with("cuda") { "cpu" } else { "definition" },
         device: if name == "auto" { "cpu" } else { name }.into(),

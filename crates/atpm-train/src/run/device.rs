@@ -6,7 +6,7 @@ use atpm_core::cuda::{self, Kernels};
 use atpm_model::ModelConfig;
 use candle_core::Device;
 
-use super::exit::{OrUser, user};
+use super::exit::{self, OrUser, user};
 
 /// Opens the device of this name.
 ///
@@ -43,7 +43,7 @@ pub fn expect_sizes(device: &Device, model: &ModelConfig, demand: Demand) -> any
 /// The error with driver, libraries and GPUs of this machine behind it, if it came from one of them.
 pub fn with_versions(error: anyhow::Error) -> anyhow::Error {
     if cuda::KERNELS == Kernels::Gpu && error.chain().any(is_of_gpu) {
-        anyhow!("{error:#} [{}]", cuda::report())
+        anyhow!("{} [{}]", exit::message(&error), cuda::report())
     } else {
         error
     }
@@ -65,7 +65,6 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
-    use crate::run::exit;
 
     #[test]
     fn a_gpu_that_fails_is_no_mistake_and_is_told_from_one() {

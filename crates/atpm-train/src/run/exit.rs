@@ -40,8 +40,21 @@ pub trait OrUser<T> {
 
 impl<T, E: Into<anyhow::Error>> OrUser<T> for Result<T, E> {
     fn or_user(self) -> anyhow::Result<T> {
-        self.map_err(|error| user(format!("{:#}", error.into())))
+        self.map_err(|error| user(message(&error.into())))
     }
+}
+
+/// The whole chain in one line. Some errors tell their cause in their own words (what to do depends on it): such a cause is
+/// not told again.
+pub fn message(error: &anyhow::Error) -> String {
+    let mut message = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !message.contains(&cause) {
+            let separator = if message.is_empty() { "" } else { ": " };
+            message.extend([separator, &cause]);
+        }
+    }
+    message
 }
 
 /// The exit code that an error stands for.
@@ -72,6 +85,17 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let source = || std::io::Error::other("disk full");
+        let own = atpm_data::Error::Io { path: "a/b".into(), action: "write", source: source() };
+        let outer = anyhow::Error::new(own).context("cannot begin");
+        assert_eq!(message(&outer), format!("cannot begin: {}", outer.chain().nth(1).unwrap()));
+        assert_eq!(message(&outer).matches("disk full").count(), 1);
+        let silent = anyhow::Error::new(source()).context("cannot read x");
+        assert_eq!(message(&silent), "cannot read x: disk full");
+    }
 
     #[test]
     fn codes_tell_mistakes_from_failures() {

@@ -14,6 +14,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
+use super::exit;
+
 /// The log's name in a run folder.
 pub const LOG: &str = "train.log";
 
@@ -99,7 +101,7 @@ impl Console {
 
     /// Says why the program ends, whatever `RUST_LOG` is.
     pub fn error(&self, error: &anyhow::Error) {
-        let message = format!("error: {error:#}\n");
+        let message = format!("error: {}\n", exit::message(error));
         for writer in [&mut Terminal(self.clone()) as &mut dyn Write, &mut LogFile(self.clone())] {
             // Nothing is left to tell a failure to.
             drop(writer.write_all(message.as_bytes()));

@@ -19,6 +19,7 @@ use crate::report::metrics::{Evaluation, Record, Sink};
 use crate::report::plot;
 use crate::report::progress::Progress;
 use crate::run::config::{Run, TokenizerSpec};
+use crate::run::exit;
 use crate::run::folder::{self, Resume};
 use crate::run::logging::Console;
 
@@ -172,7 +173,7 @@ impl<'a> Session<'a> {
         if batches.is_err()
             && let Err(error) = self.save_the_rest()
         {
-            tracing::warn!("the steps since the last checkpoint are lost: {error:#}");
+            tracing::warn!("the steps since the last checkpoint are lost: {}", exit::message(&error));
         }
         Ok(batches?)
     }

@@ -34,6 +34,8 @@ pub enum Command {
     /// The Neural Turing machine on its own tasks: train, measure beyond training, look inside.
     #[command(subcommand)]
     Ntm(ntm::Command),
+    /// Where a Neural Turing machine's heads read and write: `suite ntm inspect`, by a shorter name.
+    Inspect(ntm::inspect::Args),
 }
 
 const EXAMPLES: &str = "\
@@ -120,6 +122,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         Some(Command::Eval(args)) => eval::run(&args),
         Some(Command::Match(args)) => matching::run(&args),
         Some(Command::Ntm(command)) => ntm::run(&command),
+        Some(Command::Inspect(args)) => ntm::run(&ntm::Command::Inspect(args)),
     }
 }
 

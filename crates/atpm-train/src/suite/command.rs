@@ -19,7 +19,7 @@ Examples:
   atpm-train suite --config configs/suite/paper.toml --dry-run
 
 Every trial (one model, one task, one seed) is a file in `out`; a trial that is there is not run again. At the end there
-are table.md, table.json and a learning curve a task, curves/TASK.svg and .png.
+are table.md, table.json and the learning curves, curves/TASK.svg and .png, and curves/all.svg and .png of all tasks.
 
 With --json: models (name, parameters, training_flop_per_token, lr, sweep), rows (task, model, split, seeds, exact_match,
 token_accuracy, cross_entropy, each with mean, min and max), training_seconds, diverged (task, model, seed, step). With
